@@ -1,0 +1,36 @@
+"""EX2: exploration with exemplar models for reinforcement learning (Fu, Co-Reyes, Levine, NIPS 2017)."""
+
+from typing import Any
+
+from ex2.batch import Batch
+from ex2.bonus import BONUSES, Bonus, DensityBonus, make_bonus
+from ex2.errors import UsageError
+from ex2.shaping import Weight
+from ex2.tasks import TASKS, make_vector_env, register
+
+__version__ = "0.1.0"
+__all__ = [
+    "BONUSES",
+    "TASKS",
+    "Batch",
+    "Bonus",
+    "DensityBonus",
+    "UsageError",
+    "Weight",
+    "evaluate",
+    "make_bonus",
+    "make_vector_env",
+    "resume",
+    "train",
+]
+
+register()
+
+
+def __getattr__(name: str) -> Any:
+    """Training needs Stable-Baselines3, which takes a second to import: only when it is asked for."""
+    if name in {"train", "resume", "evaluate"}:
+        from ex2.training import loop
+
+        return getattr(loop, name)
+    raise AttributeError(f"module 'ex2' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""The methods that EX2 is compared with, one file each."""

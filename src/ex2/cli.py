@@ -1,0 +1,221 @@
+"""The command line: `ex2 train`, `resume`, `eval`, `plot`, `tasks`, `bonuses`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import ex2
+from ex2.bonus import BONUSES, settings_of
+from ex2.errors import UsageError
+from ex2.tasks import TASKS
+
+console = Console()
+
+EXAMPLES = """examples:
+  ex2 train maze --bonus k-exemplar --seed 1
+  ex2 train maze --bonus amortized --steps 800000 --seed 0 --out runs/maze-0
+  ex2 train maze --bonus k-exemplar --set bonus.k=1 --set weight.start=0.5
+  ex2 eval runs/maze-0 --episodes 50
+  ex2 plot runs/maze-0 --beside results/maze.csv
+  ex2 resume runs/maze-0"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; what the user got wrong is one sentence on standard error and exit status 2."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return options.command(options) or 0
+    except UsageError as error:
+        print(f"ex2: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("ex2: stopped at once; the last checkpoint, if there is one, is as it was.", file=sys.stderr)
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ex2",
+        description="Exploration with exemplar models: train agents with novelty bonuses, and see what they find novel.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ex2 {ex2.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: Any, summary: str, examples: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"example:\n  {examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(command=function)
+        return sub
+
+    train = command("train", _train, "train an agent on a task", "ex2 train maze --bonus amortized --out runs/maze-0")
+    train.add_argument("task", help="a task, as 'ex2 tasks' lists them")
+    train.add_argument("--bonus", default="amortized", help="a bonus, as 'ex2 bonuses' lists them (default: amortized)")
+    train.add_argument("--algo", default="trpo", help="trpo or ppo (default: trpo)")
+    train.add_argument("--steps", type=int, help="environment steps (default: the task's preset)")
+    train.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    train.add_argument("--out", type=Path, help="the run's folder (default: runs/TASK-BONUS-SEED)")
+    train.add_argument("--device", default="cpu", help="where networks run: cpu, cuda (default: cpu)")
+    train.add_argument("--threads", type=int, help="PyTorch's threads on the CPU (default: the task's preset)")
+    train.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting on top of the preset, such as bonus.k=1, weight.start=0.5, algo.gamma=0.995, num_envs=40",
+    )
+
+    resume = command("resume", _resume, "go on with a run, exactly where it stopped", "ex2 resume runs/maze-0")
+    resume.add_argument("run", type=Path, help="the run's folder")
+
+    evaluate = command("eval", _evaluate, "play episodes with a run's agent", "ex2 eval runs/maze-0 --episodes 50")
+    evaluate.add_argument("run", type=Path, help="the run's folder")
+    evaluate.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
+    evaluate.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
+    evaluate.add_argument("--deterministic", action="store_true", help="take the most likely action instead of a draw")
+
+    plot = command("plot", _plot, "draw a run: densities, visits, bonus, learning curve", "ex2 plot runs/maze-0")
+    plot.add_argument("run", type=Path, help="the run's folder")
+    plot.add_argument("--out", type=Path, help="the picture (default: plot.png in the run's folder)")
+    plot.add_argument("--beside", type=Path, metavar="CSV", help="recorded results to compare with, such as results/maze.csv")
+
+    command("tasks", _tasks, "list the tasks", "ex2 tasks")
+    command("bonuses", _bonuses, "list the bonuses and their settings", "ex2 bonuses")
+    return parser
+
+
+def _train(options: argparse.Namespace) -> int:
+    from ex2.training.config import configure
+    from ex2.training.display import Display
+    from ex2.training.loop import train
+
+    settings: dict[str, Any] = {
+        "algo": options.algo,
+        "steps": options.steps,
+        "seed": options.seed,
+        "overrides": dict(_parse(text) for text in options.set),
+        "device": options.device,
+        "threads": options.threads,
+    }
+    config = configure(options.task, options.bonus, **settings)
+    with Display(config, console=console) as display:
+        result = train(options.task, options.bonus, out=options.out, listener=display, **settings)
+    return _report(result)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from ex2.training import loop
+    from ex2.training.display import Display
+
+    config = loop.Config.load(options.run / loop.CONFIG)
+    with Display(config, console=console) as display:
+        return _report(loop.resume(options.run, listener=display))
+
+
+def _report(result: Any) -> int:
+    if not result.finished:
+        console.print(f"Stopped and saved after {result.steps:,} steps. Go on with: ex2 resume {result.folder}", soft_wrap=True)
+        return 130
+    console.print(
+        f"Score {result.score:.1f} (mean return of the last 20 episodes, without the bonus) after {result.steps:,} steps, "
+        f"{result.seconds:.0f} s, {result.bonus_share:.0%} of them in the bonus.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    console.print(f"The run is in {result.folder}. See it with: ex2 plot {result.folder}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    returns = ex2.evaluate(options.run, options.episodes, options.seed, options.deterministic)
+    console.print(
+        f"{len(returns)} episodes: mean return {np.mean(returns):.1f}, standard deviation {np.std(returns):.1f}, "
+        f"from {min(returns):.1f} to {max(returns):.1f}.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from ex2.plots import run_figure
+    from ex2.training.loop import CONFIG, SUMMARY, Config
+
+    config = Config.load(options.run / CONFIG)
+    recorded = recorded_scores(options.beside, config.task) if options.beside else {}
+    target = run_figure(options.run, options.out, {k: v[0] for k, v in recorded.items() if k == "none"})
+    if recorded:
+        score = json.loads((options.run / SUMMARY).read_text())["score"]
+        table = Table(title=f"{config.task}: mean return of the last 20 episodes")
+        for heading in ("method", "score", "paper"):
+            table.add_column(heading, justify="left" if heading == "method" else "right")
+        paper = TASKS[config.task].paper
+        table.add_row(f"this run ({config.bonus})", f"{score:.1f}", _number(paper.get(config.bonus)), style="bold")
+        for name, (mean, count) in recorded.items():
+            label = f"plain {config.algo.upper()}" if name == "none" else name
+            table.add_row(f"{label}, recorded, {count} seeds", f"{mean:.1f}", _number(paper.get(name)))
+        console.print(table)
+    console.print(f"The picture is {target}.", soft_wrap=True, highlight=False)
+    return 0
+
+
+def recorded_scores(path: Path, task: str) -> dict[str, tuple[float, int]]:
+    """Mean score and number of seeds of each bonus in a results file."""
+    try:
+        with open(path, newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["task"] == task]
+        scores: dict[str, list[float]] = {}
+        for row in rows:
+            scores.setdefault(row["bonus"], []).append(float(row["score"]))
+    except (OSError, KeyError, ValueError) as error:
+        raise UsageError(f"{path} is no results file with the columns task, bonus and score ({error}).") from None
+    return {name: (float(np.mean(values)), len(values)) for name, values in scores.items()}
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    table = Table("task", "environment", "what it is", "needs")
+    for name, task in TASKS.items():
+        table.add_row(name, task.env_id, task.summary, escape(f"ex2[{task.extra}]"))
+    console.print(table)
+
+
+def _bonuses(options: argparse.Namespace) -> None:
+    table = Table("bonus", "what it is", "settings (--set bonus.NAME=VALUE)")
+    for name, entry in BONUSES.items():
+        table.add_row(name, entry.summary, ", ".join(f"{key}={value}" for key, value in settings_of(entry.load()).items()))
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _parse(text: str) -> tuple[str, Any]:
+    """
+    >>> _parse("bonus.k=1")
+    ('bonus.k', 1)
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {text} is not KEY=VALUE.")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, None if value == "None" else value

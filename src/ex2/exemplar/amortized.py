@@ -1,0 +1,153 @@
+"""The amortized exemplar model (paper, sections 4.3 and 6.1): one classifier D(z, z*), conditioned on the exemplar.
+
+Two encoders that share nothing map a state x and an exemplar x* to Gaussian latents, z ~ q(z|x) and z* ~ q*(z*|x*). A small
+network reads both and says whether x was the exemplar (y = 1) or came from the background (y = 0). Maximised is
+
+    E_{x = x*}[log D(z, z*)] + E_{x ~ replay}[log(1 - D(z, z*))]
+        - kl_weight * (KL(q(z|x) || N(0, I)) + KL(q*(z*|x*) || N(0, I)))
+
+and the density of a state follows from how surely it is told from the background as its own exemplar:
+p(x) is proportional to (1 - D(x)) / D(x), with D(x) = E[D(z, z*)] at x = x* (or D at the latent means).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from ex2.batch import Batch, Inputs
+from ex2.bonus import Metrics
+from ex2.exemplar import propositions
+from ex2.exemplar.model import ExemplarModel
+from ex2.exemplar.smoothing import gaussian_kl, sample_latent, with_noise
+from ex2.networks import Stem, mlp
+
+VECTOR_SIZES = {"hidden": 32, "latent": 16}  # paper, appendix
+IMAGE_SIZES = {"hidden": 64, "latent": 32}
+SCORE_CHUNK = 8_192  # rows scored at a time
+
+
+class Encoder(nn.Module):
+    """q(z|x): rows -> mean and log variance of a Gaussian latent, both from this encoder's own features."""
+
+    def __init__(self, inputs: Inputs, hidden: int, latent: int, gain: float) -> None:
+        super().__init__()
+        self.stem = Stem(inputs)
+        self.trunk = mlp([self.stem.width, hidden, hidden], gain=gain)
+        self.mean = nn.Linear(hidden, latent)
+        self.log_variance = nn.Linear(hidden, latent)
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.trunk(self.stem(rows))
+        return self.mean(features), self.log_variance(features)
+
+
+class Pair(nn.Module):
+    """Both encoders, and the discriminator on the pair of latents."""
+
+    def __init__(self, inputs: Inputs, hidden: int, latent: int, gain: float) -> None:
+        super().__init__()
+        self.state = Encoder(inputs, hidden, latent, gain)
+        self.exemplar = Encoder(inputs, hidden, latent, gain)
+        self.discriminator = nn.Sequential(*mlp([2 * latent, hidden, hidden]), nn.Linear(hidden, 1))
+
+    def logit(self, z: Tensor, own_z: Tensor) -> Tensor:
+        """The log odds that x is the exemplar, [M], from z and z* [M, latent]."""
+        return self.discriminator(torch.cat([z, own_z], dim=1)).squeeze(1)
+
+
+class AmortizedExemplar(ExemplarModel):
+    """The paper's amortized model as a bonus.
+
+    Args:
+        kl_weight: how dearly information through the latents is paid for; more smooths more.
+        pairs: exemplars in a gradient step, each shown once with itself and once with a negative.
+        samples: draws of (z, z*) that D(x) is averaged over; 0 uses the latent means.
+        learning_rate: of Adam.
+        hidden, latent: sizes; the paper's unless said.
+        gain: multiplies the encoders' initial weights; more tells near states apart from the start.
+    """
+
+    networks: Pair
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        *,
+        kl_weight: float = 0.01,
+        pairs: int = 128,
+        samples: int = 8,
+        learning_rate: float = 1e-4,
+        hidden: int | None = None,
+        latent: int | None = None,
+        gain: float = 1.0,
+        **settings: Any,
+    ) -> None:
+        self.kl_weight, self.pairs, self.samples, self.learning_rate = kl_weight, pairs, samples, learning_rate
+        self.sizes = {"hidden": hidden, "latent": latent, "gain": gain}
+        super().__init__(observation_space, action_space, **settings)
+
+    def build(self) -> nn.Module:
+        paper = IMAGE_SIZES if self.inputs.image_shape else VECTOR_SIZES
+        return Pair(self.inputs, **{name: size or paper[name] for name, size in self.sizes.items()})  # type: ignore[arg-type]
+
+    def parameter_groups(self) -> Iterable[dict[str, Any]]:
+        return [{"params": self.networks.parameters(), "lr": self.learning_rate}]
+
+    def loss(self, exemplars: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The negative objective over exemplars and as many negatives [B, D]: loss, KL, positive and negative logits."""
+        states = with_noise(torch.cat([exemplars, negatives]), self.state_noise, self.generator)
+        mean, log_variance = self.networks.state(states)
+        own_mean, own_log_variance = self.networks.exemplar(exemplars)
+        z = sample_latent(mean, log_variance, self.generator)
+        own_z = sample_latent(own_mean, own_log_variance, self.generator)
+        positive, negative = self.networks.logit(z, own_z.repeat(2, 1)).chunk(2)
+        divergence = gaussian_kl(mean, log_variance).mean() + gaussian_kl(own_mean, own_log_variance).mean()
+        cross_entropy = softplus(-positive).mean() + softplus(negative).mean()
+        return cross_entropy + self.kl_weight * divergence, divergence, positive, negative
+
+    def fit(self, batch: Batch) -> Metrics:
+        rows = self.inputs.rows(batch)[batch.mask]
+        if not self.ready or not len(rows):
+            return {}
+        self.networks.state.stem.update(rows)
+        self.networks.exemplar.stem.update(rows)
+        for _ in range(self.steps_now()):
+            chosen = torch.randint(len(rows), (self.pairs,), generator=self.generator)
+            negatives = self.replay.sample(self.pairs, self.generator)
+            loss, divergence, positive, negative = self.loss(rows[chosen].to(self.device), negatives.to(self.device))
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+        self.fitted = True
+        return {
+            "loss": loss.item(),
+            "kl": divergence.item(),
+            "accuracy_positive": (positive > 0).float().mean().item(),
+            "accuracy_negative": (negative < 0).float().mean().item(),
+        }
+
+    @torch.no_grad()
+    def discriminate(self, rows: Tensor) -> Tensor:
+        """D(x) of each row [M, D] as its own exemplar, [M]."""
+        generator = self.scoring_generator()
+        rows = rows.to(self.device)
+        mean, log_variance = self.networks.state(rows)
+        own_mean, own_log_variance = self.networks.exemplar(rows)
+        if self.samples == 0:
+            return torch.sigmoid(self.networks.logit(mean, own_mean))
+        total = torch.zeros(len(rows), device=self.device)
+        for _ in range(self.samples):
+            z = sample_latent(mean, log_variance, generator)
+            own_z = sample_latent(own_mean, own_log_variance, generator)
+            total += torch.sigmoid(self.networks.logit(z, own_z))
+        return total / self.samples
+
+    def log_density(self, rows: Tensor) -> Tensor:
+        return torch.cat([propositions.log_density(self.discriminate(part).cpu()) for part in rows.split(SCORE_CHUNK)])

@@ -1,0 +1,189 @@
+"""The K-exemplar model (paper, section 6.2 and appendix): a linear head for each group of K states, over a shared trunk.
+
+Head g tells its K positives, states adjacent in time, from the background B with positives and negatives in equal weight:
+
+    maximise  E_{x in group g}[log D_g(x)] + E_{x ~ B}[log(1 - D_g(x))],    D_g(x) = sigmoid(w_g . phi(x) + b_g).
+
+At its positives the optimum is D = 1 / (1 + K p), so log p = log((1 - D) / D) - log K. K = 1 is the single-exemplar model;
+K = None gives one discriminator for the whole batch, as in a GAN.
+
+The trunk phi lives on from batch to batch; heads belong to the states they were made for. `fit` trains the trunk together
+with the new batch's heads, by Adam, as the paper does. `score` needs the heads alone, and given the trunk each is a small
+convex problem (logistic regression), so they are solved by Newton's method, all at once: a pure function of the trunk, the
+replay and the states asked about, which is why any state can be scored, not only those of the last batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from ex2.batch import Batch
+from ex2.bonus import Metrics
+from ex2.errors import UsageError
+from ex2.exemplar import propositions
+from ex2.exemplar.model import ExemplarModel
+from ex2.exemplar.smoothing import with_noise
+from ex2.networks import Stem, mlp
+
+HIDDEN = 16  # paper, appendix: 2 layers of 16 units, tanh
+HEAD_CHUNK = 1_024  # heads solved at a time
+
+
+class KExemplar(ExemplarModel):
+    """The paper's K-exemplar model as a bonus.
+
+    Args:
+        k: states that share a head, adjacent in one episode of one environment; None for all of the batch.
+        latent_noise: standard deviation of Gaussian noise on the trunk's features.
+        ridge: penalty 0.5 * ridge * |w|^2 on each head; without it a group that can be told apart surely has no optimum.
+        groups: heads that are trained with the trunk on a batch.
+        negatives: background states in a gradient step, shared by its heads.
+        newton_steps, newton_negatives: iterations and background states when heads are solved.
+        draws: of the smoothing noise for each positive when heads are solved.
+        trunk_learning_rate, head_learning_rate: of Adam.
+        hidden: units in each of the trunk's two layers.
+        gain: multiplies the trunk's initial weights; more tells near states apart from the start.
+    """
+
+    networks: nn.Sequential
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        *,
+        k: int | None = 5,
+        latent_noise: float = 0.1,
+        ridge: float = 1e-4,
+        groups: int = 128,
+        negatives: int = 256,
+        newton_steps: int = 8,
+        newton_negatives: int = 1_024,
+        draws: int = 8,
+        trunk_learning_rate: float = 5e-4,
+        head_learning_rate: float = 1e-3,
+        hidden: int = HIDDEN,
+        gain: float = 1.0,
+        **settings: Any,
+    ) -> None:
+        if k is not None and k < 1:
+            raise UsageError(f"k={k}: a group has at least 1 state, or all of the batch with k=None.")
+        if ridge <= 0:
+            raise UsageError(f"ridge={ridge} must be above 0: without it some heads have no optimum.")
+        self.k, self.latent_noise, self.ridge, self.draws = k, latent_noise, ridge, draws
+        self.groups, self.negatives = groups, negatives
+        self.newton_steps, self.newton_negatives = newton_steps, newton_negatives
+        self.trunk_learning_rate, self.head_learning_rate = trunk_learning_rate, head_learning_rate
+        self.hidden, self.gain = hidden, gain
+        super().__init__(observation_space, action_space, **settings)
+
+    def build(self) -> nn.Module:
+        stem = Stem(self.inputs)
+        return nn.Sequential(stem, *mlp([stem.width, self.hidden, self.hidden], gain=self.gain))
+
+    def parameter_groups(self) -> Iterable[dict[str, Any]]:
+        return [{"params": self.networks.parameters(), "lr": self.trunk_learning_rate}]
+
+    @property
+    def stem(self) -> Stem:
+        stem = self.networks[0]
+        assert isinstance(stem, Stem)
+        return stem
+
+    def features(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """phi of rows [M, D] with the smoothing noise, and a constant 1 for the heads' bias, [M, hidden + 1]."""
+        seen = self.networks(with_noise(rows.to(self.device), self.state_noise, generator))
+        return nn.functional.pad(with_noise(seen, self.latent_noise, generator), (0, 1), value=1.0)
+
+    @torch.no_grad()
+    def solve_heads(self, exemplars: Tensor, generator: torch.Generator) -> Tensor:
+        """The best heads for exemplars [G, K, D] on the trunk as it is, [G, F]: Newton steps from zero."""
+        draws = self.draws if self.latent_noise or self.state_noise else 1
+        positives, negatives = self.sides(exemplars.repeat(1, draws, 1), self.newton_negatives, generator)
+        count, features = len(positives), positives.shape[-1]
+        penalty = torch.full((features,), self.ridge, device=positives.device)
+        products = (negatives[:, :, None] * negatives[:, None, :]).flatten(1)
+        heads = torch.zeros(count, features, device=positives.device)
+        for _ in range(self.newton_steps):
+            own = torch.sigmoid(torch.einsum("gpf,gf->gp", positives, heads))
+            other = torch.sigmoid(heads @ negatives.T)
+            gradient = (
+                torch.einsum("gp,gpf->gf", own - 1.0, positives) / positives.shape[1]
+                + other @ negatives / len(negatives)
+                + penalty * heads
+            )
+            own_curvature, other_curvature = own * (1.0 - own) / positives.shape[1], other * (1.0 - other) / len(negatives)
+            hessian = (other_curvature @ products).view(count, features, features)
+            hessian += torch.einsum("gp,gpf,gph->gfh", own_curvature, positives, positives)
+            hessian.diagonal(dim1=1, dim2=2).add_(penalty)
+            heads -= torch.linalg.solve(hessian, gradient)
+        return heads
+
+    def grouped(self, batch: Batch) -> Tensor:
+        """The groups of a batch as indices into its flattened transitions, [G, K]."""
+        if self.k is None:
+            return torch.nonzero(batch.mask.flatten()).T
+        return batch.groups(self.k)
+
+    def fit(self, batch: Batch) -> Metrics:
+        rows = self.inputs.rows(batch).flatten(0, 1)
+        if not self.ready or not batch.mask.any():
+            return {}
+        self.stem.update(rows[batch.mask.flatten()])
+        groups = self.grouped(batch)
+        chosen = groups[torch.randperm(len(groups), generator=self.generator)[: self.groups]]
+        exemplars = rows[chosen]
+        heads = self.solve_heads(exemplars, self.generator).requires_grad_()
+        head_optimiser = torch.optim.Adam([heads], self.head_learning_rate, fused=True)
+        for _ in range(self.steps_now()):
+            positives, negatives = self.sides(exemplars, self.negatives, self.generator)
+            positive = torch.einsum("gpf,gf->gp", positives, heads)
+            negative = negatives @ heads.T
+            penalty = 0.5 * self.ridge * heads.square().sum(1)
+            loss = (softplus(-positive).mean(1) + softplus(negative).mean(0) + penalty).sum()
+            self.optimiser.zero_grad()
+            head_optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+            head_optimiser.step()
+        self.fitted = True
+        return {
+            "loss": loss.item() / len(chosen),
+            "accuracy_positive": (positive > 0).float().mean().item(),
+            "accuracy_negative": (negative < 0).float().mean().item(),
+        }
+
+    def sides(self, exemplars: Tensor, negatives: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Features of exemplars [G, K, D] and of background states, [G, K, F] and [negatives, F], through one pass."""
+        background = self.replay.sample(negatives, generator)
+        seen = self.features(torch.cat([exemplars.flatten(0, 1), background]), generator)
+        own, other = seen.split([seen.shape[0] - negatives, negatives])
+        return own.view(*exemplars.shape[:2], -1), other
+
+    @torch.no_grad()
+    def discriminate(self, exemplars: Tensor) -> Tensor:
+        """D_g at each of its own exemplars [G, K, D], [G, K]."""
+        generator = self.scoring_generator()
+        answers = []
+        for part in exemplars.split(HEAD_CHUNK):
+            heads = self.solve_heads(part, generator)
+            clean = nn.functional.pad(self.networks(part.flatten(0, 1).to(self.device)), (0, 1), value=1.0)
+            answers.append(torch.sigmoid(torch.einsum("gpf,gf->gp", clean.view(*part.shape[:2], -1), heads)))
+        return torch.cat(answers).cpu()
+
+    def log_density(self, rows: Tensor) -> Tensor:
+        return propositions.log_density(self.discriminate(rows[:, None])).squeeze(1)
+
+    def log_density_of_batch(self, batch: Batch) -> Tensor:
+        groups = self.grouped(batch)
+        rows = self.inputs.rows(batch).flatten(0, 1)
+        share = (groups[:, :, None] == groups[:, None, :]).float().mean(-1)
+        log_density = torch.zeros(batch.shape).flatten()
+        log_density[groups] = propositions.log_density(self.discriminate(rows[groups])) + share.log()
+        return log_density.view(batch.shape)

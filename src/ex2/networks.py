@@ -1,0 +1,85 @@
+"""The paper's networks: fully connected trunks for vectors, convolutional stems for images, normalised inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ex2.batch import Inputs
+from ex2.errors import UsageError
+
+CONVOLUTIONS = 2  # paper, appendix: 2 convolutional layers of 16 4x4 filters, stride 2, relu
+FILTERS, KERNEL, STRIDE = 16, 4, 2
+
+
+def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
+    """Fully connected layers, an activation after each. `gain` multiplies all initial weights: more tells near states apart.
+
+    >>> len(mlp([2, 32, 32]))
+    4
+    """
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(sizes):
+        linear = nn.Linear(before, after)
+        with torch.no_grad():
+            linear.weight.mul_(gain)
+            linear.bias.mul_(gain)
+        layers += [linear, activation()]
+    return nn.Sequential(*layers)
+
+
+class Stem(nn.Module):
+    """Rows as `Inputs` makes them -> features [M, `width`]: what every exemplar network begins with.
+
+    Vectors pass through, standardised by running moments where the space has no bounds (`update` moves the moments, the
+    forward pass never does). Images are scaled to [0, 1] and go through the paper's convolutions; actions beside an image
+    join behind them.
+    """
+
+    mean: Tensor
+    square: Tensor
+    seen: Tensor
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.image_shape = inputs.image_shape
+        self.standardise = not inputs.image_shape and not inputs.bounded
+        self.action_width = inputs.action_width
+        self.width = inputs.width
+        if self.standardise:
+            self.register_buffer("mean", torch.zeros(inputs.width))
+            self.register_buffer("square", torch.ones(inputs.width))
+            self.register_buffer("seen", torch.zeros(()))
+        if self.image_shape:
+            self.channels_last = self.image_shape[2] < self.image_shape[0]
+            height, width, channels = self.image_shape if self.channels_last else (*self.image_shape[1:], self.image_shape[0])
+            layers: list[nn.Module] = []
+            for _ in range(CONVOLUTIONS):
+                layers += [nn.Conv2d(channels, FILTERS, KERNEL, STRIDE), nn.ReLU()]
+                height, width, channels = (height - KERNEL) // STRIDE + 1, (width - KERNEL) // STRIDE + 1, FILTERS
+            if min(height, width) < 1:
+                raise UsageError(f"Images of shape {self.image_shape} are too small for the convolutions: 10x10 at least.")
+            self.convolutions = nn.Sequential(*layers)
+            self.width = channels * height * width + inputs.action_width
+
+    @torch.no_grad()
+    def update(self, rows: Tensor) -> None:
+        """Takes rows [M, width] into the running moments, each row seen counting the same."""
+        if self.standardise and len(rows):
+            rows = rows.to(self.mean)
+            self.seen += len(rows)
+            share = len(rows) / self.seen
+            self.mean += share * (rows.mean(0) - self.mean)
+            self.square += share * (rows.square().mean(0) - self.square)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.image_shape:
+            pixels = rows[:, : rows.shape[1] - self.action_width].reshape(-1, *self.image_shape).float() / 255.0
+            seen = self.convolutions(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels).flatten(1)
+            return torch.cat([seen, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)
+        if self.standardise:
+            return (rows - self.mean) * (self.square - self.mean.square()).clamp_min(1e-6).rsqrt()
+        return rows

@@ -1,0 +1,102 @@
+"""Pictures of a run: what the agent has visited, what the bonus makes of it, and how the score went."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ex2.bonus import DensityBonus
+from ex2.shaping import bonus_of_density
+from ex2.tasks import TASKS
+from ex2.training.loop import Trainer, history, load
+
+GRID = 48  # cells a side of the maps
+ACTIONS = 8  # remembered actions that a state-action density is averaged over
+INK, MUTED, ACCENT = "#1f2430", "#8a8f9c", "#2f6fdb"
+
+
+def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dict[str, float] | None = None) -> Path:
+    """Draws a run and saves the picture, by default as plot.png in its folder.
+
+    A task with a map (`arena` in its module) shows estimated density, empirical visitation and bonus over it, beside the
+    learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw beside it.
+    """
+    folder = Path(folder)
+    trainer = load(folder)
+    trainer.env.close()
+    arena = getattr(importlib.import_module(TASKS[trainer.config.task].module), "ARENA", None)
+    maps = arena is not None and isinstance(trainer.bonus, DensityBonus) and trainer.bonus.ready
+    with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
+        figure = Figure(figsize=(13.5, 3.7) if maps else (6.0, 3.7), layout="constrained")
+        axes = figure.subplots(1, 4 if maps else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if maps else [1])[0]
+        if maps:
+            _draw_maps(figure, axes, trainer, arena)
+        _draw_curve(axes[-1], folder, trainer, recorded or {})
+        config = trainer.config
+        figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps: score {trainer.score:.1f}", fontsize=11)
+        target = Path(path) if path is not None else folder / "plot.png"
+        figure.savefig(target, dpi=150)
+    return target
+
+
+def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Any) -> None:
+    bonus: DensityBonus = trainer.bonus
+    log_density = density_map(bonus, GRID)
+    places = bonus.replay.rows()[:, :2].numpy()
+    visits, _, _ = np.histogram2d(places[:, 0], places[:, 1], bins=GRID, range=[[-1, 1], [-1, 1]])
+    reachable = arena.reachable(GRID)
+    shown = {
+        "estimated log density": np.where(reachable, log_density, np.nan),
+        f"visits, last {len(bonus.replay):,} (log)": np.where(visits.T > 0, np.log(np.maximum(visits.T, 1.0)), np.nan),
+        "bonus": np.where(
+            reachable,
+            bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form),  # type: ignore[arg-type]
+            np.nan,
+        ),
+    }
+    for axis, (title, values), colours in zip(axes, shown.items(), ("viridis", "viridis", "magma"), strict=False):
+        image = axis.imshow(values, origin="lower", extent=arena.extent, cmap=colours)
+        bar = figure.colorbar(image, ax=axis, shrink=0.75, pad=0.02)
+        bar.outline.set_visible(False)
+        for begin, end in arena.walls:
+            axis.plot(*np.transpose([begin, end]), color=INK, linewidth=3, solid_capstyle="round")
+        for (x, y), name in ((arena.start, "S"), (arena.goal, "G")):
+            axis.plot(x, y, "o", markersize=11, color="white", markeredgecolor=INK)
+            axis.text(x, y, name, ha="center", va="center", fontsize=7, weight="bold")
+        axis.set_title(title, fontsize=9)
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+
+
+def density_map(bonus: DensityBonus, cells: int) -> np.ndarray:
+    """log p over a two-dimensional observation space, [cells, cells] with y first; averaged over remembered actions."""
+    middle = (torch.arange(cells) + 0.5) / cells * 2 - 1
+    y, x = torch.meshgrid(middle, middle, indexing="ij")
+    states = torch.stack([x.flatten(), y.flatten()], 1)
+    if not bonus.inputs.action_width:
+        return bonus.log_density(states).reshape(cells, cells).numpy()
+    generator = torch.Generator().manual_seed(0)
+    actions = bonus.replay.sample(ACTIONS, generator)[:, 2:]
+    rows = torch.cat([states.repeat_interleave(ACTIONS, 0), actions.repeat(len(states), 1)], 1)
+    return bonus.log_density(rows).reshape(cells, cells, ACTIONS).exp().mean(-1).log().numpy()
+
+
+def _draw_curve(axis: Axes, folder: Path, trainer: Trainer, recorded: dict[str, float]) -> None:
+    rows = [row for row in history(folder) if np.isfinite(row.get("score", np.nan))]
+    steps = np.array([row["step"] for row in rows]) / 1e3
+    axis.plot(steps, [row["score"] for row in rows], color=ACCENT, linewidth=1.8, label=f"this run ({trainer.config.bonus})")
+    for name, score in recorded.items():
+        label = "plain " + trainer.config.algo.upper() if name == "none" else name
+        axis.axhline(score, color=MUTED, linewidth=1, linestyle="--")
+        axis.text(steps[0] if len(steps) else 0, score, f" {label}, recorded {score:.1f}", va="bottom", fontsize=8, color=MUTED)
+    axis.set(xlabel="thousand environment steps", ylabel="return of an episode, last 20")
+    axis.set_title("learning curve", fontsize=9)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8, loc="best")

@@ -1,0 +1,61 @@
+"""The replay buffer B of the paper: a first-in first-out queue of visited states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ex2.errors import UsageError
+
+
+class Fifo:
+    """Holds the last `capacity` rows, in the dtype they have: bytes stay bytes. `len` never exceeds what is held.
+
+    >>> fifo = Fifo(capacity=3, width=1, dtype=torch.uint8)
+    >>> fifo.add(torch.arange(5, dtype=torch.uint8)[:, None])
+    >>> len(fifo), sorted(fifo.rows().flatten().tolist())
+    (3, [2, 3, 4])
+    """
+
+    def __init__(self, capacity: int, width: int, dtype: torch.dtype) -> None:
+        if capacity < 1:
+            raise UsageError(f"The replay capacity is {capacity}: it must be at least 1.")
+        self.capacity = capacity
+        self._rows = torch.empty(capacity, width, dtype=dtype)
+        self._next = 0
+        self._held = 0
+
+    def __len__(self) -> int:
+        return self._held
+
+    def add(self, rows: Tensor) -> None:
+        """Adds rows [M, width], oldest first; what no longer fits falls out."""
+        rows = rows[-self.capacity :].to(self._rows)
+        head = min(len(rows), self.capacity - self._next)
+        self._rows[self._next : self._next + head] = rows[:head]
+        self._rows[: len(rows) - head] = rows[head:]
+        self._next = (self._next + len(rows)) % self.capacity
+        self._held = min(self._held + len(rows), self.capacity)
+
+    def rows(self) -> Tensor:
+        """All rows held, [len, width], in no particular order."""
+        return self._rows[: self._held]
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """`count` rows drawn uniformly with replacement."""
+        return self._rows[torch.randint(self._held, (count,), generator=generator)]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows().clone(), "next": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        rows = state["rows"]
+        if rows.shape[1:] != self._rows.shape[1:] or len(rows) > self.capacity or rows.dtype != self._rows.dtype:
+            raise UsageError(
+                f"The saved replay holds {tuple(rows.shape)} {rows.dtype}, this one takes {tuple(self._rows.shape)} "
+                f"{self._rows.dtype}: build the bonus with the settings it was saved with."
+            )
+        self._rows[: len(rows)] = rows
+        self._held, self._next = len(rows), int(state["next"])

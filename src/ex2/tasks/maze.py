@@ -1,0 +1,130 @@
+"""The 2D maze (paper, section 6 and appendix): reach the goal behind a wall, with the position as the only observation.
+
+Every step costs 1, except in the corner of the goal, where it costs 5 times the city-block distance to the goal. A straight
+run round the wall takes 65 to 75 steps, so an episode of 200 steps is worth about -65 to -70 at best and -200 to an agent
+that never finds the goal.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv
+
+HALF_WIDTH = 0.3  # m, from the centre of the arena to the middle of its outer walls
+WALL_RADIUS = 0.02  # m
+BALL_RADIUS = 0.03  # m
+START = np.array([-0.15, -0.15])  # m
+GOAL = np.array([0.15, -0.15])  # m
+START_NOISE = 0.01  # m and m/s, uniform to both sides
+GOAL_REGION_X = 0.0  # m, the goal's corner is x > 0 ...
+GOAL_REGION_Y = -0.08  # m, ... and y < -0.08
+GOAL_SLOPE = 5.0  # reward lost per metre from the goal, inside its corner
+EPISODE_STEPS = 200
+PHYSICS_STEPS = 2  # of 0.01 s
+WALLS = np.array(  # m, (x, y) of both ends of each wall's middle line, the inner wall last
+    [
+        [[-0.3, -0.3], [-0.3, 0.3]],
+        [[0.3, -0.3], [0.3, 0.3]],
+        [[-0.3, -0.3], [0.3, -0.3]],
+        [[-0.3, 0.3], [0.3, 0.3]],
+        [[0.0, -0.3], [0.0, 0.05]],
+    ]
+)
+PICTURE_SIZE = 256  # pixels
+COLOURS = {
+    "floor": (246, 246, 242),
+    "region": (223, 240, 223),
+    "wall": (64, 69, 82),
+    "start": (200, 200, 196),
+    "goal": (46, 160, 67),
+    "ball": (51, 115, 217),
+}
+
+
+def in_goal_region(positions: Array) -> Array:
+    """[..., 2] -> bool [...]: where the reward leads to the goal."""
+    return (positions[..., 0] > GOAL_REGION_X) & (positions[..., 1] < GOAL_REGION_Y)
+
+
+class Arena:
+    """The maze as a map, for pictures."""
+
+    extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
+    walls, start, goal = WALLS, START, GOAL
+
+    @staticmethod
+    def reachable(cells: int) -> Array:
+        """bool [cells, cells], y first: where the middle of the ball can be."""
+        middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
+        points = np.stack(np.meshgrid(middle, middle), axis=-1)
+        return np.min([wall_distance(points, wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
+
+
+ARENA = Arena()
+
+
+def wall_distance(points: Array, wall: Array) -> Array:
+    """[..., 2] -> [...]: how far points are from a wall's middle line."""
+    begin, end = wall
+    along = np.clip((points - begin) @ (end - begin) / ((end - begin) @ (end - begin)), 0.0, 1.0)
+    return np.linalg.norm(points - begin - along[..., None] * (end - begin), axis=-1)
+
+
+class Maze(MujocoTask):
+    """The maze's dynamics, observation and reward, for one environment or a batch."""
+
+    physics_steps = PHYSICS_STEPS
+    episode_steps = EPISODE_STEPS
+    frames_per_second = 50
+    observation_space = gymnasium.spaces.Box(-HALF_WIDTH, HALF_WIDTH, (2,), np.float32)
+
+    def __init__(self) -> None:
+        self.model = mujoco.MjModel.from_xml_string((files("ex2.tasks") / "assets" / "maze.xml").read_text())
+
+    def initial_state(self, random: np.random.Generator) -> Array:
+        noise = random.uniform(-START_NOISE, START_NOISE, 4)
+        return np.concatenate([[0.0], START + noise[:2], noise[2:]])
+
+    def observation(self, states: Array) -> Array:
+        return states[:, 1:3].astype(np.float32)
+
+    def reward(self, states: Array) -> Array:
+        positions = states[:, 1:3]
+        distance = np.abs(positions - GOAL).sum(axis=1)
+        return np.where(in_goal_region(positions), -GOAL_SLOPE * distance, -1.0)
+
+    def draw(self, state: Array) -> Array:
+        """The arena from above, each shape a disc or a capsule with edges one pixel soft."""
+        reach = HALF_WIDTH + 2 * WALL_RADIUS
+        axis = (np.arange(PICTURE_SIZE) + 0.5) / PICTURE_SIZE * 2 * reach - reach
+        points = np.stack(np.meshgrid(axis, axis[::-1]), axis=-1)
+        picture = np.empty((PICTURE_SIZE, PICTURE_SIZE, 3))
+        picture[:] = COLOURS["floor"]
+        picture[in_goal_region(points) & (np.abs(points) < HALF_WIDTH).all(axis=-1)] = COLOURS["region"]
+
+        def paint(distance: Array, radius: float, colour: str) -> None:
+            cover = np.clip((radius - distance) / (2 * reach / PICTURE_SIZE) + 0.5, 0.0, 1.0)[..., None]
+            picture[:] = cover * np.array(COLOURS[colour]) + (1.0 - cover) * picture
+
+        paint(np.linalg.norm(points - START, axis=-1), BALL_RADIUS, "start")
+        paint(np.linalg.norm(points - GOAL, axis=-1), BALL_RADIUS, "goal")
+        for wall in WALLS:
+            paint(wall_distance(points, wall), WALL_RADIUS, "wall")
+        paint(np.linalg.norm(points - state[1:3], axis=-1), BALL_RADIUS, "ball")
+        return picture.round().astype(np.uint8)
+
+
+def make_env(**settings: Any) -> MujocoEnv:
+    """The entry point of `gymnasium.make("ex2/Maze-v0")`."""
+    return MujocoEnv(Maze(), **settings)
+
+
+def make_vector_env(num_envs: int = 1, **settings: Any) -> MujocoVectorEnv:
+    """The entry point of `gymnasium.make_vec("ex2/Maze-v0", num_envs=...)`."""
+    return MujocoVectorEnv(Maze(), num_envs, **settings)

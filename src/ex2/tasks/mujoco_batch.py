@@ -1,0 +1,241 @@
+"""MuJoCo tasks, one environment or many, from one definition.
+
+A task is a `MujocoTask`: a model and array functions over a batch of states. `MujocoVectorEnv` steps the batch in C++
+threads with `mujoco.rollout`; `MujocoEnv` is a batch of one behind the ordinary Gymnasium interface. Every call to the
+physics starts from the full state with a cold solver, so a step is a pure function of (state, action): the same in a batch
+of any size, on any number of threads, before and after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from mujoco.rollout import Rollout
+
+from ex2.errors import UsageError
+
+Array = np.ndarray
+ENVS_PER_THREAD = 64  # with fewer, waking a thread costs more than it saves
+
+
+class MujocoTask(abc.ABC):
+    """What makes one task: its model, how episodes begin, what is observed and what is rewarded.
+
+    States are rows of MuJoCo's full physics state, [N, 1 + nq + nv]: time, positions, velocities.
+    """
+
+    model: mujoco.MjModel
+    physics_steps: int
+    """Physics steps for each action of the agent."""
+    episode_steps: int
+    observation_space: gymnasium.spaces.Box
+    frames_per_second: int
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Box:
+        """Actions are in [-1, 1] whatever the motors' range is."""
+        return gymnasium.spaces.Box(-1.0, 1.0, (self.model.nu,), np.float32)
+
+    @abc.abstractmethod
+    def initial_state(self, random: np.random.Generator) -> Array:
+        """The state that an episode begins in, [1 + nq + nv]."""
+
+    @abc.abstractmethod
+    def observation(self, states: Array) -> Array:
+        """[N, 1 + nq + nv] -> [N, ...] as `observation_space` has it."""
+
+    @abc.abstractmethod
+    def reward(self, states: Array) -> Array:
+        """The reward for arriving in these states, [N]."""
+
+    @abc.abstractmethod
+    def draw(self, state: Array) -> Array:
+        """A picture of one state, uint8 [height, width, 3], made without OpenGL."""
+
+    def terminated(self, states: Array) -> Array:
+        """Where an episode ends for good, bool [N]: nowhere, unless a task says otherwise."""
+        return np.zeros(len(states), bool)
+
+    def control(self, actions: Array) -> Array:
+        """Actions in [-1, 1] as motor commands, [N, nu]."""
+        low, high = self.model.actuator_ctrlrange.T
+        return low + (np.clip(actions, -1.0, 1.0) + 1.0) * 0.5 * (high - low)
+
+
+class Stepper:
+    """Advances a batch of states of one model, in `threads` C++ threads."""
+
+    def __init__(self, task: MujocoTask, num_envs: int, threads: int | None = None) -> None:
+        threads = threads or min(os.cpu_count() or 1, -(-num_envs // ENVS_PER_THREAD))
+        self.task = task
+        self._pool = Rollout(nthread=threads if threads > 1 else 0)
+        self._models = [task.model] * num_envs
+        self._data = [mujoco.MjData(task.model) for _ in range(threads)]
+        self._size = mujoco.mj_stateSize(task.model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+        self._states = np.zeros((num_envs, task.physics_steps, self._size))
+        self._sensors = np.zeros((num_envs, task.physics_steps, task.model.nsensordata))
+        self._control = np.zeros((num_envs, task.physics_steps, task.model.nu))
+
+    def __call__(self, states: Array, actions: Array) -> Array:
+        self._control[:] = self.task.control(actions)[:, None]
+        self._pool.rollout(
+            self._models,
+            self._data,
+            states,
+            self._control,
+            nstep=self.task.physics_steps,
+            state=self._states,
+            sensordata=self._sensors,
+            control_spec=mujoco.mjtState.mjSTATE_CTRL.value,
+            skip_checks=True,
+        )
+        return self._states[:, -1].copy()
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
+    """Many environments of one task; episodes that end begin anew in the same step (AutoresetMode.SAME_STEP)."""
+
+    def __init__(
+        self,
+        task: MujocoTask,
+        num_envs: int,
+        max_episode_steps: int | None = None,
+        threads: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.task = task
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.metadata = {
+            "render_modes": ["rgb_array"],
+            "render_fps": task.frames_per_second,
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+        }
+        self.single_observation_space = task.observation_space
+        self.single_action_space = task.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.episode_steps = max_episode_steps or task.episode_steps
+        self._stepper = Stepper(task, num_envs, threads)
+        self._states: Array | None = None
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._randoms = [np.random.default_rng() for _ in range(num_envs)]
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
+        seeds = [None if seed is None else seed + i for i in range(self.num_envs)] if not isinstance(seed, list) else seed
+        if len(seeds) != self.num_envs:
+            raise UsageError(f"reset got {len(seeds)} seeds for {self.num_envs} environments: pass one for each, or an int.")
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        for index in np.flatnonzero(mask):
+            if seeds[index] is not None:
+                self._randoms[index] = np.random.default_rng(seeds[index])
+        if self._states is None:
+            self._states = np.zeros((self.num_envs, len(self.task.initial_state(np.random.default_rng(0)))))
+        self._begin(mask)
+        return self.task.observation(self._states), {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        if self._states is None:
+            raise UsageError("step was called before reset: call reset() once first.")
+        actions = np.asarray(actions, np.float64)
+        if actions.shape != self.action_space.shape:
+            raise UsageError(f"step got actions of shape {actions.shape}, expected {self.action_space.shape}.")
+        if not np.isfinite(actions).all():
+            first = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
+            raise UsageError(f"The action of environment {first} is {actions[first]}: actions must be finite numbers.")
+        self._states = self._stepper(self._states, actions)
+        self._elapsed += 1
+        observation = self.task.observation(self._states)
+        reward = self.task.reward(self._states)
+        terminated = self.task.terminated(self._states)
+        truncated = ~terminated & (self._elapsed >= self.episode_steps)
+        infos: dict[str, Any] = {}
+        done = terminated | truncated
+        if done.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for index in np.flatnonzero(done):
+                final[index] = observation[index]
+            infos = {"final_obs": final, "_final_obs": done.copy()}
+            self._begin(done)
+            observation = self.task.observation(self._states)
+        return observation, reward, terminated, truncated, infos
+
+    def _begin(self, mask: Array) -> None:
+        assert self._states is not None
+        for index in np.flatnonzero(mask):
+            self._states[index] = self.task.initial_state(self._randoms[index])
+        self._elapsed[mask] = 0
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        return {
+            "states": self._states,
+            "elapsed": self._elapsed.copy(),
+            "randoms": [random.bit_generator.state for random in self._randoms],
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from where `get_state` was called."""
+        self._states = None if state["states"] is None else np.array(state["states"])
+        self._elapsed = np.array(state["elapsed"])
+        for random, value in zip(self._randoms, state["randoms"], strict=True):
+            random.bit_generator.state = value
+
+    def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
+        if self.render_mode is None or self._states is None:
+            return None
+        return tuple(self.task.draw(state) for state in self._states)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._stepper.close()
+
+
+class MujocoEnv(gymnasium.Env[Array, Array]):
+    """One environment of a task. The time limit is Gymnasium's own wrapper, from the registration."""
+
+    def __init__(self, task: MujocoTask, render_mode: str | None = None) -> None:
+        self.task = task
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": task.frames_per_second}
+        self.observation_space = task.observation_space
+        self.action_space = task.action_space
+        self._stepper = Stepper(task, num_envs=1)
+        self._states: Array | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._states = self.task.initial_state(self.np_random)[None]
+        return self.task.observation(self._states)[0], {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        if self._states is None:
+            raise UsageError("step was called before reset: call reset() once first.")
+        self._states = self._stepper(self._states, np.asarray(action, np.float64)[None])
+        return (
+            self.task.observation(self._states)[0],
+            float(self.task.reward(self._states)[0]),
+            bool(self.task.terminated(self._states)[0]),
+            False,
+            {},
+        )
+
+    def render(self) -> Array | None:  # type: ignore[override]
+        if self.render_mode is None or self._states is None:
+            return None
+        return self.task.draw(self._states[0])
+
+    def close(self) -> None:
+        self._stepper.close()

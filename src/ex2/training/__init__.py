@@ -1,0 +1,1 @@
+"""Training agents with bonuses: what a run is made of, the loop, and what it leaves behind."""

@@ -1,0 +1,139 @@
+"""The full configuration of a run: everything that decides its outcome, saved beside it as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ex2.bonus import BONUSES, settings_of
+from ex2.errors import UsageError, unknown
+from ex2.shaping import Weight
+from ex2.tasks import find_task
+from ex2.training.presets import PRESETS
+
+ALGORITHMS = ("trpo", "ppo")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. `weight` holds the fields of `ex2.shaping.Weight`; settings go to the bonus and the algorithm as they are."""
+
+    task: str
+    bonus: str
+    algo: str
+    steps: int
+    seed: int
+    num_envs: int
+    rollout_steps: int
+    device: str = "cpu"
+    threads: int = 1
+    """PyTorch's threads; part of the configuration because sums over threads depend on their number."""
+    centre: str = "median"
+    checkpoint_every: int = 25
+    """Iterations between checkpoints."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    weight: dict[str, Any] = field(default_factory=dict)
+    bonus_settings: dict[str, Any] = field(default_factory=dict)
+    algo_settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def iteration_steps(self) -> int:
+        return self.num_envs * self.rollout_steps
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Config:
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            raise UsageError(f"{path.parent} is not a run: it has no {path.name}.") from None
+        except (json.JSONDecodeError, TypeError) as error:
+            raise UsageError(f"{path} is not the configuration of a run of this version: {error}.") from None
+
+
+def configure(
+    task: str,
+    bonus: str = "amortized",
+    *,
+    algo: str = "trpo",
+    steps: int | None = None,
+    seed: int = 0,
+    overrides: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Config:
+    """The task's preset for this bonus and algorithm, with `overrides` such as {"bonus.k": 1, "weight.start": 0.5} on top.
+
+    >>> configure("maze", "k-exemplar", overrides={"bonus.k": 1}).bonus_settings["k"]
+    1
+    """
+    find_task(task)
+    if bonus not in BONUSES:
+        raise unknown("bonus", bonus, BONUSES)
+    if algo not in ALGORITHMS:
+        raise unknown("algorithm", algo, ALGORITHMS)
+    preset = deepcopy(PRESETS[task])
+    chosen = preset["bonus"][bonus]
+    parts: dict[str, dict[str, Any]] = {
+        "policy": preset["policy"],
+        "weight": chosen["weight"],
+        "bonus": chosen.get("settings", {}),
+        "algo": preset["algo"][algo],
+    }
+    allowed = {"bonus": settings_of(BONUSES[bonus].load()), "weight": {f.name: None for f in dataclasses.fields(Weight)}}
+    own = {name: preset[name] for name in ("num_envs", "rollout_steps", "threads")}
+    own |= {name: value for name, value in fields.items() if value is not None}
+    for key, value in (overrides or {}).items():
+        part, _, name = key.partition(".")
+        if not name:
+            if part not in {f.name for f in dataclasses.fields(Config)} - {"task", "bonus", "algo", "steps", "seed"}:
+                raise unknown("setting", key, [f.name for f in dataclasses.fields(Config)])
+            own[part] = value
+            continue
+        if part not in parts:
+            raise unknown("part of the configuration", part, parts)
+        if part in allowed and name not in allowed[part]:
+            raise unknown(f"setting of the bonus {bonus!r}" if part == "bonus" else "setting of weight", name, allowed[part])
+        parts[part][name] = value
+    config = Config(
+        task=task,
+        bonus=bonus,
+        algo=algo,
+        steps=preset["steps"] if steps is None else steps,
+        seed=seed,
+        policy=parts["policy"],
+        weight=parts["weight"],
+        bonus_settings=parts["bonus"],
+        algo_settings=parts["algo"],
+        **own,
+    )
+    if config.steps < 1 or config.num_envs < 1 or config.rollout_steps < 1 or config.checkpoint_every < 1:
+        raise UsageError("steps, num_envs, rollout_steps and checkpoint_every must all be at least 1.")
+    if not isinstance(config.seed, int) or config.seed < 0:
+        raise UsageError(f"The seed is {config.seed!r}: it must be a whole number, 0 or more.")
+    Weight(**config.weight)
+    return config
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of the parts of a run, all from its one seed."""
+
+    algorithm: int
+    environment: int
+    bonus: int
+
+    @classmethod
+    def of(cls, seed: int) -> Seeds:
+        """
+        >>> Seeds.of(0) == Seeds.of(0), Seeds.of(0) == Seeds.of(1)
+        (True, False)
+        """
+        return cls(*(int(value) for value in np.random.SeedSequence(seed).generate_state(3) >> 1))

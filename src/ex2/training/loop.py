@@ -1,0 +1,283 @@
+"""The training loop: rollouts, bonus, update; checkpoints that a run can go on from as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
+from ex2.errors import UsageError
+from ex2.shaping import Weight
+from ex2.tasks import make_vector_env
+from ex2.training import checkpoint
+from ex2.training.config import Config, Seeds, configure
+from ex2.training.metrics import Metrics, Row, numbers, read
+from ex2.training.policy import make_agent
+
+CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
+SCORE_EPISODES = 20
+"""A score is the mean return, without any bonus, of this many last episodes."""
+
+Listener = Callable[[Row], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run stands: its score is the environment's own return, the mean of the last 20 episodes."""
+
+    folder: Path
+    config: Config
+    steps: int
+    score: float
+    seconds: float
+    bonus_share: float
+    """The share of those seconds that went into the bonus."""
+
+    @property
+    def finished(self) -> bool:
+        return self.steps >= self.config.steps
+
+
+class Trainer:
+    """One run in memory: environments, agent and bonus."""
+
+    def __init__(self, config: Config) -> None:
+        torch.set_num_threads(config.threads)
+        self.config = config
+        self.env = GymnasiumVecEnv(make_vector_env(config.task, config.num_envs))
+        self.agent = make_agent(config, self.env)
+        self.callback = BonusCallback(
+            config.bonus,
+            Weight(**config.weight),
+            centre=config.centre,
+            total_steps=config.steps,
+            seed=Seeds.of(config.seed).bonus,
+            device=config.device,
+            **config.bonus_settings,
+        )
+        self.callback.init_callback(self.agent)
+        self.seconds = 0.0
+        self.bonus_seconds = 0.0
+
+    @property
+    def bonus(self) -> Any:
+        return self.callback.bonus
+
+    @property
+    def steps(self) -> int:
+        return self.agent.num_timesteps
+
+    @property
+    def score(self) -> float:
+        episodes = [episode["r"] for episode in self.agent.ep_info_buffer or []]
+        return float(np.mean(episodes[-SCORE_EPISODES:])) if episodes else float("nan")
+
+    def iterate(self) -> Row:
+        """One rollout, one fit of the bonus, one update of the agent; returns what there is to report."""
+        started = time.perf_counter()
+        self.agent.learn(
+            self.config.iteration_steps,
+            callback=self.callback,
+            log_interval=None,  # type: ignore[arg-type]
+            reset_num_timesteps=False,
+        )
+        elapsed = time.perf_counter() - started
+        self.seconds += elapsed
+        self.bonus_seconds += self.callback.metrics["bonus/seconds"]
+        logged = numbers(self.agent.logger.name_to_value)
+        self.agent.logger.dump(self.steps)
+        return {
+            "step": self.steps,
+            "score": self.score,
+            "seconds": self.seconds,
+            "steps_per_second": self.config.iteration_steps / elapsed,
+        } | logged
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        agent = self.agent
+        return {
+            "policy": agent.policy.state_dict(),
+            "optimiser": agent.policy.optimizer.state_dict(),
+            "steps": agent.num_timesteps,
+            "updates": agent._n_updates,
+            "last_obs": agent._last_obs,
+            "last_episode_starts": agent._last_episode_starts,
+            "episodes": list(agent.ep_info_buffer or []),
+            "env": self.env.get_state(),
+            "bonus": self.bonus.state_dict(),
+            "seconds": self.seconds,
+            "bonus_seconds": self.bonus_seconds,
+            "random": {
+                "python": random.getstate(),
+                "numpy": np.random.get_state(),  # noqa: NPY002 (what Stable-Baselines3 draws from)
+                "torch": torch.get_rng_state(),
+                "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            },
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on from where `state` was called."""
+        agent = self.agent
+        agent.policy.load_state_dict(state["policy"])
+        agent.policy.optimizer.load_state_dict(state["optimiser"])
+        agent._setup_learn(0, reset_num_timesteps=True)
+        agent.num_timesteps, agent._n_updates = state["steps"], state["updates"]
+        agent._last_obs, agent._last_episode_starts = state["last_obs"], state["last_episode_starts"]
+        assert agent.ep_info_buffer is not None
+        agent.ep_info_buffer.extend(state["episodes"])
+        self.env.set_state(state["env"])
+        self.bonus.load_state_dict(state["bonus"])
+        self.seconds, self.bonus_seconds = state["seconds"], state["bonus_seconds"]
+        random.setstate(state["random"]["python"])
+        np.random.set_state(state["random"]["numpy"])  # noqa: NPY002
+        torch.set_rng_state(state["random"]["torch"])
+        if state["random"]["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["random"]["cuda"])
+
+
+def train(
+    task: str,
+    bonus: str = "amortized",
+    *,
+    out: str | Path | None = None,
+    algo: str = "trpo",
+    steps: int | None = None,
+    seed: int = 0,
+    overrides: dict[str, Any] | None = None,
+    listener: Listener | None = None,
+    **fields: Any,
+) -> Result:
+    """Trains an agent on a task with a bonus, and leaves a run folder behind.
+
+    Args:
+        task, bonus, algo: names, as `ex2 tasks` and `ex2 bonuses` list them; "trpo" or "ppo".
+        out: the run's folder, which must not exist; by default runs/TASK-BONUS-SEED.
+        steps, seed: the length in environment steps, and the seed of everything random.
+        overrides: settings on top of the preset, such as {"bonus.k": 1, "weight.start": 0.5}.
+        listener: called with each iteration's metrics.
+        fields: other fields of `ex2.training.config.Config`, such as num_envs or device.
+    """
+    config = configure(task, bonus, algo=algo, steps=steps, seed=seed, overrides=overrides, **fields)
+    folder = Path(out) if out is not None else Path("runs") / f"{task}-{bonus}-{seed}"
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
+    trainer = Trainer(config)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config.save(folder / CONFIG)
+    except OSError as error:
+        raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): choose another --out.") from None
+    return _run(trainer, folder, listener)
+
+
+def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None) -> Result:
+    """Goes on with a run from its last checkpoint, exactly as if it had never stopped.
+
+    `steps` ends the session there instead of at the configured length, which stays what schedules run over.
+    """
+    trainer = load(folder)
+    return _run(trainer, Path(folder), listener, until=steps)
+
+
+def load(folder: str | Path) -> Trainer:
+    """A run as its last checkpoint left it: agent, bonus, environments."""
+    folder = Path(folder)
+    config = Config.load(folder / CONFIG)
+    state = checkpoint.load(folder / CHECKPOINT)
+    trainer = Trainer(config)
+    try:
+        trainer.load_state(state)
+    except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise checkpoint.CheckpointError(
+            f"{folder / CHECKPOINT} does not belong to the configuration beside it ({str(error).splitlines()[0]})."
+        ) from None
+    return trainer
+
+
+def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int | None = None) -> Result:
+    config = trainer.config
+    metrics = Metrics(folder, trainer.steps)
+    iterations = 0
+    saved = trainer.steps
+    try:
+        with _stop_requests() as stop:
+            while trainer.steps < min(until or config.steps, config.steps) and not stop.is_set():
+                row = trainer.iterate()
+                metrics.write(row)
+                iterations += 1
+                if iterations % config.checkpoint_every == 0:
+                    checkpoint.save(folder / CHECKPOINT, trainer.state())
+                    saved = trainer.steps
+                if listener:
+                    listener(row)
+            if saved != trainer.steps:
+                checkpoint.save(folder / CHECKPOINT, trainer.state())
+    finally:
+        metrics.close()
+        trainer.env.close()
+    result = Result(
+        folder, config, trainer.steps, trainer.score, trainer.seconds, trainer.bonus_seconds / max(trainer.seconds, 1e-9)
+    )
+    summary = {"steps": result.steps, "score": result.score, "seconds": result.seconds, "bonus_share": result.bonus_share}
+    (folder / SUMMARY).write_text(json.dumps(summary | {"finished": result.finished}, indent=2) + "\n")
+    return result
+
+
+def evaluate(folder: str | Path, episodes: int = SCORE_EPISODES, seed: int = 0, deterministic: bool = False) -> list[float]:
+    """The returns of whole episodes of a run's agent, without any bonus and without changing the run."""
+    if episodes < 1:
+        raise UsageError(f"episodes={episodes}: at least one is needed.")
+    trainer = load(folder)
+    trainer.env.close()
+    torch.manual_seed(seed)
+    env = GymnasiumVecEnv(make_vector_env(trainer.config.task, episodes))
+    env.seed(seed)
+    observation: Any = env.reset()
+    returns: dict[int, float] = {}
+    while len(returns) < episodes:
+        actions, _ = trainer.agent.predict(observation, deterministic=deterministic)
+        observation, _, done, infos = env.step(actions)
+        for index in np.flatnonzero(done):
+            returns.setdefault(int(index), infos[index]["episode"]["r"])
+    env.close()
+    return [returns[index] for index in range(episodes)]
+
+
+def history(folder: str | Path) -> list[Row]:
+    """The metrics of a run, a row for each iteration."""
+    path = Path(folder) / "metrics.csv"
+    if not path.exists():
+        raise UsageError(f"{folder} is not a run: it has no metrics.csv.")
+    return read(path)
+
+
+@contextmanager
+def _stop_requests() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM ask for a stop after the iteration under way; a second Ctrl-C stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
