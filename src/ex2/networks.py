@@ -75,11 +75,17 @@ class Stem(nn.Module):
             self.mean += share * (rows.mean(0) - self.mean)
             self.square += share * (rows.square().mean(0) - self.square)
 
+    def spread(self) -> Tensor:
+        """The standard deviation that rows are divided by: 1 where the space is bounded."""
+        if not self.standardise:
+            return torch.ones(())
+        return (self.square - self.mean.square()).clamp_min(1e-6).sqrt()
+
     def forward(self, rows: Tensor) -> Tensor:
         if self.image_shape:
             pixels = rows[:, : rows.shape[1] - self.action_width].reshape(-1, *self.image_shape).float() / 255.0
             seen = self.convolutions(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels).flatten(1)
             return torch.cat([seen, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)
         if self.standardise:
-            return (rows - self.mean) * (self.square - self.mean.square()).clamp_min(1e-6).rsqrt()
+            return (rows - self.mean) / self.spread()
         return rows

@@ -24,7 +24,7 @@ from ex2.batch import Batch, Inputs
 from ex2.bonus import Metrics
 from ex2.exemplar import propositions
 from ex2.exemplar.model import ExemplarModel
-from ex2.exemplar.smoothing import gaussian_kl, sample_latent, with_noise
+from ex2.exemplar.smoothing import gaussian_kl, noisy_states, sample_latent
 from ex2.networks import Stem, mlp
 
 VECTOR_SIZES = {"hidden": 32, "latent": 16}  # paper, appendix
@@ -102,7 +102,8 @@ class AmortizedExemplar(ExemplarModel):
 
     def loss(self, exemplars: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The negative objective over exemplars and as many negatives [B, D]: loss, KL, positive and negative logits."""
-        states = with_noise(torch.cat([exemplars, negatives]), self.state_noise, self.generator)
+        states = torch.cat([exemplars, negatives])
+        states = noisy_states(states, self.state_noise, self.networks.state.stem, self.generator)
         mean, log_variance = self.networks.state(states)
         own_mean, own_log_variance = self.networks.exemplar(exemplars)
         z = sample_latent(mean, log_variance, self.generator)
@@ -126,12 +127,7 @@ class AmortizedExemplar(ExemplarModel):
             loss.backward()
             self.optimiser.step()
         self.fitted = True
-        return {
-            "loss": loss.item(),
-            "kl": divergence.item(),
-            "accuracy_positive": (positive > 0).float().mean().item(),
-            "accuracy_negative": (negative < 0).float().mean().item(),
-        }
+        return self.report(loss, positive, negative) | {"kl": divergence.item()}
 
     @torch.no_grad()
     def discriminate(self, rows: Tensor) -> Tensor:

@@ -28,11 +28,17 @@ from ex2.bonus import Metrics
 from ex2.errors import UsageError
 from ex2.exemplar import propositions
 from ex2.exemplar.model import ExemplarModel
-from ex2.exemplar.smoothing import with_noise
+from ex2.exemplar.smoothing import noisy_states, with_noise
 from ex2.networks import Stem, mlp
 
 HIDDEN = 16  # paper, appendix: 2 layers of 16 units, tanh
 HEAD_CHUNK = 1_024  # heads solved at a time
+STEP_LIMIT = 100.0  # the longest Newton step of a head; far above what is usual, so that none runs away
+
+
+def with_one(features: Tensor) -> Tensor:
+    """[M, F] -> [M, F + 1]: a constant 1 behind the features."""
+    return nn.functional.pad(features, (0, 1), value=1.0)
 
 
 class KExemplar(ExemplarModel):
@@ -96,16 +102,26 @@ class KExemplar(ExemplarModel):
         assert isinstance(stem, Stem)
         return stem
 
-    def features(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """phi of rows [M, D] with the smoothing noise, and a constant 1 for the heads' bias, [M, hidden + 1]."""
-        seen = self.networks(with_noise(rows.to(self.device), self.state_noise, generator))
-        return nn.functional.pad(with_noise(seen, self.latent_noise, generator), (0, 1), value=1.0)
+    def sides(self, exemplars: Tensor, negatives: int, generator: torch.Generator, draws: int = 1) -> tuple[Tensor, Tensor]:
+        """Features of exemplars [G, K, D] and of background states, [G, draws * K, F] and [negatives, F], with the noise.
+
+        The last feature is a constant 1, for the heads' bias.
+        """
+        early, late = (draws, 1) if self.state_noise else (1, draws)  # where the draws part: before the trunk or behind it
+        background = self.replay.sample(negatives, generator)
+        rows = torch.cat([exemplars.repeat(1, early, 1).flatten(0, 1), background]).to(self.device)
+        seen = self.networks(noisy_states(rows, self.state_noise, self.stem, generator))
+        own, other = seen.split([len(seen) - negatives, negatives])
+        own = own.view(len(exemplars), -1, seen.shape[1]).repeat(1, late, 1)
+        noisy = with_noise(torch.cat([own.flatten(0, 1), other]), self.latent_noise, generator)
+        own, other = with_one(noisy).split([len(noisy) - negatives, negatives])
+        return own.view(len(exemplars), -1, own.shape[1]), other
 
     @torch.no_grad()
     def solve_heads(self, exemplars: Tensor, generator: torch.Generator) -> Tensor:
-        """The best heads for exemplars [G, K, D] on the trunk as it is, [G, F]: Newton steps from zero."""
+        """The best heads for exemplars [G, K, D] on the trunk as it is, [G, F]: Newton steps from zero, none too long."""
         draws = self.draws if self.latent_noise or self.state_noise else 1
-        positives, negatives = self.sides(exemplars.repeat(1, draws, 1), self.newton_negatives, generator)
+        positives, negatives = self.sides(exemplars, self.newton_negatives, generator, draws)
         count, features = len(positives), positives.shape[-1]
         penalty = torch.full((features,), self.ridge, device=positives.device)
         products = (negatives[:, :, None] * negatives[:, None, :]).flatten(1)
@@ -122,7 +138,8 @@ class KExemplar(ExemplarModel):
             hessian = (other_curvature @ products).view(count, features, features)
             hessian += torch.einsum("gp,gpf,gph->gfh", own_curvature, positives, positives)
             hessian.diagonal(dim1=1, dim2=2).add_(penalty)
-            heads -= torch.linalg.solve(hessian, gradient)
+            step = torch.linalg.solve(hessian, gradient)
+            heads -= step * (STEP_LIMIT / step.norm(dim=1, keepdim=True)).clamp(max=1.0)
         return heads
 
     def grouped(self, batch: Batch) -> Tensor:
@@ -153,18 +170,7 @@ class KExemplar(ExemplarModel):
             self.optimiser.step()
             head_optimiser.step()
         self.fitted = True
-        return {
-            "loss": loss.item() / len(chosen),
-            "accuracy_positive": (positive > 0).float().mean().item(),
-            "accuracy_negative": (negative < 0).float().mean().item(),
-        }
-
-    def sides(self, exemplars: Tensor, negatives: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Features of exemplars [G, K, D] and of background states, [G, K, F] and [negatives, F], through one pass."""
-        background = self.replay.sample(negatives, generator)
-        seen = self.features(torch.cat([exemplars.flatten(0, 1), background]), generator)
-        own, other = seen.split([seen.shape[0] - negatives, negatives])
-        return own.view(*exemplars.shape[:2], -1), other
+        return self.report(loss / len(chosen), positive, negative)
 
     @torch.no_grad()
     def discriminate(self, exemplars: Tensor) -> Tensor:
@@ -173,7 +179,7 @@ class KExemplar(ExemplarModel):
         answers = []
         for part in exemplars.split(HEAD_CHUNK):
             heads = self.solve_heads(part, generator)
-            clean = nn.functional.pad(self.networks(part.flatten(0, 1).to(self.device)), (0, 1), value=1.0)
+            clean = with_one(self.networks(part.flatten(0, 1).to(self.device)))
             answers.append(torch.sigmoid(torch.einsum("gpf,gf->gp", clean.view(*part.shape[:2], -1), heads)))
         return torch.cat(answers).cpu()
 
@@ -183,7 +189,8 @@ class KExemplar(ExemplarModel):
     def log_density_of_batch(self, batch: Batch) -> Tensor:
         groups = self.grouped(batch)
         rows = self.inputs.rows(batch).flatten(0, 1)
-        share = (groups[:, :, None] == groups[:, None, :]).float().mean(-1)
+        repeated = groups == groups[:, -1:]  # where a group is filled up, its last state stands in it several times
+        share = torch.where(repeated, repeated.sum(1, keepdim=True), 1) / groups.shape[1]
         log_density = torch.zeros(batch.shape).flatten()
         log_density[groups] = propositions.log_density(self.discriminate(rows[groups])) + share.log()
         return log_density.view(batch.shape)

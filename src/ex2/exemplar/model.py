@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
-from ex2.bonus import DensityBonus
+from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
+
+UNDECIDED = 0.05  # D within this of 1/2
+SATURATED = 0.001  # D within this of 1
+COLLAPSED = 0.95  # share of exemplars from which on it is called a collapse
 
 
 class ExemplarModel(DensityBonus):
@@ -19,8 +24,8 @@ class ExemplarModel(DensityBonus):
 
     Args:
         steps, first_steps: gradient steps for each batch, and for the first one (as many, unless it is said).
-        state_noise: standard deviation of Gaussian noise on the states that are classified, in the units of `Inputs`; for
-            vectors only. Exemplars themselves stay as they are.
+        state_noise: standard deviation of Gaussian noise on the states that are classified, in the units of `Inputs`
+            (standard deviations where a space has no bounds); for vectors only. Exemplars themselves stay as they are.
     """
 
     def __init__(
@@ -53,6 +58,28 @@ class ExemplarModel(DensityBonus):
     @abc.abstractmethod
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
         """What Adam trains, and how fast."""
+
+    def report(self, loss: Tensor, positive: Tensor, negative: Tensor) -> Metrics:
+        """Metrics from the last step's logits, and a warning where the discriminators have stopped saying anything.
+
+        `undecided` is the share of exemplars with D near 1/2, `saturated` that with D near 1. Either at 1 means that every
+        state looks equally novel: smoothing is too strong (posterior collapse) or too weak.
+        """
+        certainty = torch.sigmoid(positive.detach())
+        metrics = {
+            "loss": loss.item(),
+            "accuracy_positive": (positive > 0).float().mean().item(),
+            "accuracy_negative": (negative < 0).float().mean().item(),
+            "undecided": ((certainty - 0.5).abs() < UNDECIDED).float().mean().item(),
+            "saturated": (certainty > 1.0 - SATURATED).float().mean().item(),
+        }
+        if self.fitted and metrics["undecided"] > COLLAPSED:
+            warnings.warn(
+                "The discriminators have collapsed to D = 1/2: lower the KL weight or the noise, or fit longer.", stacklevel=3
+            )
+        if self.fitted and metrics["saturated"] > COLLAPSED:
+            warnings.warn("The discriminators are sure of every state (D = 1): raise the KL weight or the noise.", stacklevel=3)
+        return metrics
 
     def steps_now(self) -> int:
         """Gradient steps for the batch at hand."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ex2.networks import Stem
+
 
 def noise_like(values: Tensor, generator: torch.Generator) -> Tensor:
     """Unit Gaussian noise of the shape of `values`, drawn on the CPU so that every device sees the same."""
@@ -14,6 +16,11 @@ def noise_like(values: Tensor, generator: torch.Generator) -> Tensor:
 def with_noise(values: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
     """values + N(0, sigma^2 I); `values` itself for sigma = 0."""
     return values + sigma * noise_like(values, generator) if sigma else values
+
+
+def noisy_states(rows: Tensor, sigma: float, stem: Stem, generator: torch.Generator) -> Tensor:
+    """Rows with Gaussian noise of `sigma` in the units that `stem` standardises them to; rows themselves for sigma = 0."""
+    return rows + sigma * stem.spread() * noise_like(rows, generator) if sigma else rows
 
 
 def sample_latent(mean: Tensor, log_variance: Tensor, generator: torch.Generator) -> Tensor:

@@ -49,7 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             },
             # The paper: K = 5, constant bonus weight 1.0, a trunk of 16 units.
             "k-exemplar": {
-                "weight": {"start": 0.3, "schedule": "linear", "end": 0.0, "until": 0.5},
+                "weight": {"start": 0.3, "schedule": "linear", "end": 0.0, "until": 0.8},
                 "settings": {
                     "inputs": "state-action",
                     "replay_capacity": 200_000,
@@ -61,8 +61,9 @@ PRESETS: dict[str, dict[str, Any]] = {
                     "gain": 4.0,
                     "trunk_learning_rate": 1e-3,
                     "steps": 40,
-                    "newton_steps": 6,
+                    "newton_steps": 5,
                     "newton_negatives": 400,
+                    "draws": 4,
                 },
             },
             "kde": {

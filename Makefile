@@ -1,0 +1,48 @@
+# `make demo` and `make test` need Python 3.11 or later and make, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install demo test check format bench clean
+
+help:
+	@echo "make demo     train EX2 on the maze, about two minutes, and draw what it found novel"
+	@echo "make test     lint, types, doctests and tests"
+	@echo "make format   put the code in the project's format"
+	@echo "make bench    measure speeds (minutes) and the maze's scores (a quarter of an hour)"
+	@echo "make clean    remove the environment and the caches"
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	touch $(INSTALLED)
+
+install: $(INSTALLED)
+
+demo: install
+	rm -rf runs/demo
+	$(BIN)/ex2 train maze --bonus amortized --seed 0 --out runs/demo
+	$(BIN)/ex2 plot runs/demo --beside results/maze.csv
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install
+	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/maze.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build

@@ -1,0 +1,178 @@
+"""The bonus in Stable-Baselines3: it reaches the returns, sees true transitions, and leaves the environment's reward alone."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from corridor import Corridor
+from gymnasium.vector import AutoresetMode
+from sb3_contrib import TRPO
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+import ex2
+from ex2 import Bonus, UsageError
+from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
+
+
+class LastPlace(Bonus):
+    """Rates what is to the right: known answers for the tests. Keeps the batches it was shown."""
+
+    def __init__(self, *spaces, **settings):
+        super().__init__(*spaces, **settings)
+        self.batches = []
+
+    def fit(self, batch):
+        self.batches.append(batch)
+        return {}
+
+    def score(self, batch):
+        return (batch.obs[..., 0] >= 3).float()
+
+    def remember(self, batch):
+        pass
+
+
+def corridors(count=2, **settings):
+    return DummyVecEnv([lambda: Monitor(Corridor(**settings))] * count)
+
+
+def collect(env, weight, algorithm=A2C, steps=16, bonus=None, **settings):
+    """One rollout of a fresh agent with the bonus; the same seed gives the same transitions whatever the weight."""
+    agent = algorithm("MlpPolicy", env, n_steps=steps, seed=0, device="cpu", **settings)
+    bonus = bonus or LastPlace(env.observation_space, env.action_space)
+    callback = BonusCallback(bonus, weight=weight, centre="none")
+    agent.train = lambda: None
+    agent.learn(steps * env.num_envs, callback=callback)
+    return agent.rollout_buffer, callback
+
+
+@pytest.mark.parametrize("algorithm", [A2C, PPO, TRPO])
+def test_1_the_bonus_reaches_the_returns(algorithm):
+    """A bonus late in an episode raises the advantage at its start, by exactly what the recursion says."""
+    settings = {} if algorithm is A2C else {"batch_size": 40}
+    plain, _ = collect(corridors(length=50), 0.0, algorithm, 40, **settings, gae_lambda=0.9, gamma=0.95)
+    shaped, callback = collect(corridors(length=50), 2.0, algorithm, 40, **settings, gae_lambda=0.9, gamma=0.95)
+    assert np.array_equal(plain.observations, shaped.observations)
+    assert np.allclose(shaped.rewards - plain.rewards, callback.bonuses)
+    assert callback.bonuses.any()
+    expected = np.zeros_like(plain.advantages)
+    running = np.zeros(2)
+    for step in reversed(range(40)):
+        running = callback.bonuses[step] + 0.95 * 0.9 * running
+        expected[step] = running
+    assert np.allclose(shaped.advantages - plain.advantages, expected, atol=1e-4)
+    first = np.flatnonzero(callback.bonuses.any(axis=1))[0]
+    assert first > 0
+    assert (shaped.advantages[0] - plain.advantages[0]).max() > 0
+    assert np.allclose(shaped.returns, shaped.advantages + shaped.values, atol=1e-5)
+
+
+def test_2_no_transition_crosses_an_episode():
+    """Every next observation is one step away, also where an episode ended and the environment is back at the start."""
+    env = corridors(count=3, length=4, limit=9)
+    _, callback = collect(env, 1.0, steps=120)
+    (batch,) = callback.bonus.batches
+    moved = batch.next_obs[..., 0] - batch.obs[..., 0]
+    assert ((moved.abs() == 1) | ((batch.obs[..., 0] == 0) & (moved == 0))).all()
+    assert (batch.next_obs[..., 0][batch.terminated] == 3).all()
+    assert batch.terminated.any()
+
+
+def test_3_terminated_is_not_truncated():
+    env = corridors(count=3, length=4, limit=9)
+    _, callback = collect(env, 1.0, steps=120)
+    (batch,) = callback.bonus.batches
+    assert batch.truncated.any()
+    assert not (batch.terminated & batch.truncated).any()
+    assert (batch.next_obs[..., 0][batch.truncated] != 3).all()
+
+
+def test_3_a_time_limit_is_bootstrapped_with_the_last_observation():
+    """In the maze nothing terminates: the last reward of an episode holds gamma times the value of where it ended."""
+    env = GymnasiumVecEnv(ex2.make_vector_env("maze", 2))
+    buffer, callback = collect(env, 0.0, PPO, 200, batch_size=100, gamma=0.9)
+    agent_values = callback.model.policy.predict_values(callback.batch.next_obs[199]).detach().numpy().flatten()
+    assert callback.batch.truncated[199].all()
+    assert np.allclose(buffer.rewards[199], -1.0 + 0.9 * agent_values, atol=1e-5)
+    assert np.allclose(buffer.rewards[:199], -1.0)
+
+
+def test_8_the_environments_own_reward_is_what_is_reported():
+    agent = PPO("MlpPolicy", corridors(length=4), n_steps=64, batch_size=64, seed=0, device="cpu")
+    agent.learn(512, callback=BonusCallback(LastPlace(agent.observation_space, agent.action_space), weight=1000.0))
+    assert agent.ep_info_buffer
+    assert {episode["r"] for episode in agent.ep_info_buffer} == {1.0}
+
+
+def test_8_running_normalisation_moves_neither_states_nor_scores():
+    """Under VecNormalize the bonus sees the environment's observations, and reports stay the environment's."""
+    env = VecNormalize(corridors(count=2, length=6, limit=30))
+    _, callback = collect(env, 1.0, steps=90)
+    (batch,) = callback.bonus.batches
+    assert torch.equal(batch.obs, batch.obs.round())
+    moved = batch.next_obs[..., 0] - batch.obs[..., 0]
+    assert (moved.abs() <= 1.0 + 1e-4).all()
+    assert {episode["r"] for episode in callback.model.ep_info_buffer} <= {0.0, 1.0}
+
+
+def test_by_name_with_settings():
+    env = corridors(length=6)
+    agent = PPO("MlpPolicy", env, n_steps=32, batch_size=64, seed=0, device="cpu")
+    callback = BonusCallback("histogram", weight=0.1, bins=6)
+    agent.learn(256, callback=callback)
+    assert callback.bonus.bins == 6
+    assert len(callback.bonus.replay) == 256
+    assert callback.metrics["bonus/weight"] == 0.1
+
+
+def test_what_cannot_work_is_refused():
+    env = corridors()
+    with pytest.raises(UsageError, match="not with DQN"):
+        DQN("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback("histogram"))
+    bonus = LastPlace(env.observation_space, env.action_space)
+    with pytest.raises(UsageError, match="beside a built bonus"):
+        PPO("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback(bonus, bins=3))
+
+
+def test_nan_observations_are_named_and_training_stops_there():
+    class Broken(Corridor):
+        def _observe(self):
+            return np.array([np.nan if self.place == 2 else self.place], np.float32)
+
+    agent = A2C("MlpPolicy", DummyVecEnv([Broken]), n_steps=64, seed=0, device="cpu")
+    with pytest.raises((UsageError, ValueError), match=r"environment 0 at step \d+|nan"):
+        agent.learn(64, callback=BonusCallback("histogram"))
+
+
+@pytest.mark.parametrize("name", ex2.TASKS)
+def test_a_batch_through_the_adapter_equals_stable_baselines_own(name):
+    """The same as DummyVecEnv over single environments with Monitor: observations, rewards, ends, infos."""
+    task = ex2.TASKS[name]
+    ours = GymnasiumVecEnv(ex2.make_vector_env(name, 3))
+    theirs = DummyVecEnv([lambda: Monitor(gymnasium.make(task.env_id))] * 3)
+    ours.seed(4)
+    theirs.seed(4)
+    assert np.array_equal(ours.reset(), theirs.reset())
+    ours.action_space.seed(0)
+    for _ in range(task.episode_steps + 30):
+        actions = np.stack([ours.action_space.sample() for _ in range(3)])
+        one, two = ours.step(actions), theirs.step(actions)
+        assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
+        for mine, other in zip(one[3], two[3], strict=True):
+            assert ("terminal_observation" in mine) == ("terminal_observation" in other)
+            if "terminal_observation" in mine:
+                assert np.array_equal(mine["terminal_observation"], other["terminal_observation"])
+                assert mine["TimeLimit.truncated"] == other["TimeLimit.truncated"]
+                assert mine["episode"]["r"] == pytest.approx(other["episode"]["r"], abs=1e-5)
+                assert mine["episode"]["l"] == other["episode"]["l"]
+
+
+def test_2_other_autoreset_modes_are_refused():
+    env = gymnasium.vector.SyncVectorEnv([Corridor] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(UsageError, match="SAME_STEP"):
+        GymnasiumVecEnv(env)
+    GymnasiumVecEnv(gymnasium.vector.SyncVectorEnv([Corridor] * 2, autoreset_mode=AutoresetMode.SAME_STEP)).reset()

@@ -1,0 +1,215 @@
+"""What every registered bonus must do, on every kind of space it takes. A new bonus is covered by being registered.
+
+The numbers in the names are those of the list of pitfalls in docs/design.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from conftest import SPACES, VECTOR, CONTINUOUS, make_batch
+
+from ex2 import BONUSES, Batch, UsageError, make_bonus
+from ex2.bonus import Bonus, DensityBonus, settings_of
+from ex2.training import checkpoint
+from ex2.training.presets import PRESETS
+
+SMALL = {"steps": 3, "first_steps": 4, "groups": 16, "negatives": 32, "newton_negatives": 64, "pairs": 16, "subsample": 50}
+RATING = [name for name in BONUSES if name != "none"]
+
+
+def build(name: str, pair, **settings) -> Bonus:
+    """A small bonus of this name, or a skip where it refuses the space in so many words."""
+    kind = BONUSES[name].load()
+    small = {key: value for key, value in SMALL.items() if key in settings_of(kind)}
+    try:
+        return make_bonus(name, *pair, **(small | settings))
+    except UsageError as refusal:
+        pytest.skip(str(refusal))
+
+
+def tuned(name: str) -> Bonus:
+    """The bonus on a plane with the settings of its maze preset, which are known to work in two dimensions."""
+    settings = PRESETS["maze"]["bonus"][name].get("settings", {}) | {"inputs": "state"}
+    return make_bonus(name, VECTOR, CONTINUOUS, **(settings | ({"min_replay": 0} if "min_replay" in settings else {})))
+
+
+def same(a, b) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return a == b
+
+
+def seen(name: str, pair, **settings) -> Bonus:
+    bonus = build(name, pair, **settings)
+    for seed in range(3):
+        bonus.observe(make_batch(pair, seed=seed))
+    return bonus
+
+
+@pytest.mark.parametrize("name", BONUSES)
+class TestEveryBonus:
+    def test_11_shape_in_shape_out(self, name, pair):
+        scores = seen(name, pair).score(make_batch(pair, seed=9))
+        assert scores.shape == (30, 4)
+        assert scores.dtype == torch.float32
+        assert torch.isfinite(scores).all()
+        if name != "none":
+            assert scores.std() > 0
+
+    def test_4_scoring_changes_nothing(self, name, pair):
+        bonus, batch = seen(name, pair), make_batch(pair, seed=9)
+        before = copy.deepcopy(bonus.state_dict())
+        first = bonus.score(batch)
+        assert same(before, bonus.state_dict())
+        assert torch.equal(first, bonus.score(batch))
+
+    def test_5_observe_is_fit_score_remember(self, name, pair):
+        one, other, batch = seen(name, pair), seen(name, pair), make_batch(pair, seed=9)
+        scores, _ = one.observe(batch)
+        other.fit(batch)
+        expected = other.score(batch)
+        other.remember(batch)
+        assert torch.equal(scores, expected)
+        assert same(one.state_dict(), other.state_dict())
+
+    @pytest.mark.parametrize("inputs", ["state", "next-state", "state-action"])
+    def test_5_only_the_chosen_inputs_count(self, name, inputs):
+        pair = SPACES["vector-discrete"]
+        batch, other = make_batch(pair, seed=9), make_batch(pair, seed=10)
+        fields = {"state": {"obs"}, "next-state": {"next_obs"}, "state-action": {"obs", "action"}}[inputs]
+        changed = {f: getattr(batch if f in fields else other, f) for f in ("obs", "action", "next_obs")}
+        flags = {"truncated": batch.truncated}
+        one = build(name, pair, inputs=inputs, **({"bins": 5} if name == "histogram" else {}))
+        two = copy.deepcopy(one)
+        for seed in range(2):
+            one.observe(make_batch(pair, seed=seed))
+            two.observe(make_batch(pair, seed=seed))
+        assert torch.equal(one.observe(batch)[0], two.observe(Batch.of(**changed, **flags))[0])
+        assert same(one.state_dict(), two.state_dict())
+
+    def test_2_masked_transitions_do_not_exist(self, name, pair):
+        batch, noise = make_batch(pair, seed=9), make_batch(pair, seed=10)
+        mask = torch.ones(batch.shape, dtype=torch.bool)
+        mask[4, 1] = mask[20, 3] = False
+        results = []
+        for source in (batch, noise):
+            obs, next_obs = batch.obs.clone(), batch.next_obs.clone()
+            obs[~mask], next_obs[~mask] = source.obs[~mask], source.next_obs[~mask]
+            bonus = seen(name, pair)
+            scores, _ = bonus.observe(Batch.of(obs, batch.action, next_obs, truncated=batch.truncated, mask=mask))
+            assert (scores[~mask] == 0).all()
+            results.append((scores, bonus.state_dict()))
+        assert same(results[0], results[1])
+
+    def test_7_saved_and_restored_exactly(self, name, pair, tmp_path):
+        bonus = seen(name, pair)
+        checkpoint.save(tmp_path / "bonus", bonus.state_dict())
+        restored = build(name, pair, seed=99)
+        restored.load_state_dict(checkpoint.load(tmp_path / "bonus"))
+        for seed in (7, 8):
+            batch = make_batch(pair, seed=seed)
+            assert torch.equal(bonus.score(batch), restored.score(batch))
+            assert torch.equal(bonus.observe(batch)[0], restored.observe(batch)[0])
+        assert same(bonus.state_dict(), restored.state_dict())
+
+    def test_seeded_and_leaves_other_generators_alone(self, name, pair):
+        numpy_before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+        scores = seen(name, pair, seed=3).score(make_batch(pair, seed=9))
+        assert torch.equal(scores, seen(name, pair, seed=3).score(make_batch(pair, seed=9)))
+        assert torch.equal(torch_before, torch.get_rng_state())
+        assert (numpy_before == np.random.get_state()[1]).all()  # noqa: NPY002
+
+    def test_12_built_from_spaces_and_keywords(self, name):
+        parameters = list(inspect.signature(BONUSES[name].load().__init__).parameters.values())[1:]
+        assert [parameter.name for parameter in parameters[:2]] == ["observation_space", "action_space"]
+        assert all(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters[2:])
+        with pytest.raises(UsageError, match="'wieght'"):
+            make_bonus(name, VECTOR, CONTINUOUS, wieght=1.0)
+
+    def test_bad_numbers_are_named_and_nothing_is_lost(self, name):
+        pair = SPACES["vector-continuous"]
+        bonus, batch = seen(name, pair), make_batch(pair)
+        before = copy.deepcopy(bonus.state_dict())
+        batch.obs[7, 2, 0] = float("nan")
+        with pytest.raises(UsageError, match="environment 2 at step 7"):
+            bonus.observe(batch)
+        assert same(before, bonus.state_dict())
+
+    def test_wrong_shapes_and_dtypes_are_named(self, name):
+        pair = SPACES["vector-continuous"]
+        bonus = seen(name, pair)
+        batch = make_batch(SPACES["unbounded"])
+        with pytest.raises(UsageError, match=r"obs has shape \(30, 4, 3\)"):
+            bonus.observe(batch)
+        whole = make_batch(pair)
+        with pytest.raises(UsageError, match="int64"):
+            bonus.observe(Batch.of(whole.obs.long(), whole.action, whole.next_obs.long()))
+
+    def test_moves_to_a_device(self, name, pair):
+        bonus = seen(name, pair)
+        batch = make_batch(pair, seed=9)
+        before = bonus.score(batch)
+        assert bonus.to("cpu") is bonus
+        assert torch.equal(before, bonus.score(batch))
+        bonus.observe(batch)
+
+
+@pytest.mark.parametrize("name", RATING)
+class TestEveryBonusThatRates:
+    def test_rare_states_score_higher(self, name):
+        """200 visits to one place for each visit to the other: the other is more novel."""
+        random = np.random.default_rng(0)
+        often, rare = np.array([-0.5, -0.5]), np.array([0.6, 0.5])
+        bonus = tuned(name)
+        actions = np.zeros((100, 4, 2), np.float32)
+
+        def around(centre, share=0.0):
+            place = np.where(random.random((100, 4, 1)) < share, rare, centre)
+            return (place + random.normal(0, 0.03, (100, 4, 2))).astype(np.float32)
+
+        for _ in range(3):
+            bonus.observe(Batch.of(obs := around(often, 0.005), actions, obs))
+        half = np.concatenate([around(often)[:, :2], around(rare)[:, 2:]], axis=1)
+        bonus.fit(Batch.of(half, actions, half))
+        scores = bonus.score(Batch.of(half, actions, half))
+        assert scores[:, 2:].mean() > scores[:, :2].mean() + scores[:, :2].std()
+
+    def test_14_more_environments_mean_the_same(self, name):
+        """The same transitions as 100 x 4 or 200 x 2 give the same densities up to sampling noise."""
+        batch = make_batch((VECTOR, CONTINUOUS), 100, 4, seed=5)
+
+        def stacked(x):
+            return torch.cat([x[:, :2], x[:, 2:]])
+
+        fields = {f: stacked(getattr(batch, f)) for f in ("obs", "action", "next_obs", "truncated")}
+        fields["truncated"][99] = True
+        wide, long, tall = tuned(name), tuned(name), Batch.of(**fields)
+        for _ in range(3):
+            wide.observe(batch)
+            long.observe(tall)
+        one, other = stacked(wide.score(batch)).flatten(), long.score(tall).flatten()
+        assert np.corrcoef(one, other)[0, 1] > 0.75
+        assert abs(one.mean() - other.mean()) < 0.5 * one.std() + 0.1
+
+    def test_no_bonus_before_enough_was_seen(self, name):
+        if not issubclass(BONUSES[name].load(), DensityBonus):
+            pytest.skip("holds no replay")
+        pair = SPACES["vector-continuous"]
+        bonus = build(name, pair, min_replay=200)
+        assert (bonus.observe(make_batch(pair))[0] == 0).all()
+        assert (bonus.observe(make_batch(pair))[0] == 0).all()
+        assert bonus.observe(make_batch(pair))[0].std() > 0
+
+    def test_13_bytes_stay_bytes(self, name):
+        bonus = seen(name, SPACES["image"])
+        if isinstance(bonus, DensityBonus):
+            assert bonus.replay.rows().dtype == torch.uint8

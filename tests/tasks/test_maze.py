@@ -1,0 +1,99 @@
+"""The maze's known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ex2 import UsageError
+from ex2.tasks import maze
+
+
+def state(x, y, vx=0.0, vy=0.0):
+    return np.array([[0.0, x, y, vx, vy]])
+
+
+def drive(env, steer, steps=200):
+    """The return of one episode under a controller of positions."""
+    observation, _ = env.reset(seed=0)
+    total = 0.0
+    for _ in range(steps):
+        observation, reward, _, truncated, _ = env.step(steer(observation))
+        total += reward[0]
+    return total, truncated
+
+
+def test_reward():
+    task = maze.Maze()
+    assert task.reward(state(-0.15, -0.15))[0] == -1.0
+    assert task.reward(state(0.15, -0.15))[0] == pytest.approx(0.0)
+    assert task.reward(state(0.15, -0.0799))[0] == -1.0
+    assert task.reward(state(0.15, -0.0801))[0] == pytest.approx(-5 * 0.0699)
+    assert task.reward(state(0.05, -0.2))[0] == pytest.approx(-5 * 0.15)
+    assert task.reward(state(-0.001, -0.2))[0] == -1.0
+
+
+def test_start_noise_and_episode_length():
+    env = maze.make_vector_env(500)
+    observation, _ = env.reset(seed=0)
+    assert np.abs(observation - maze.START).max() <= maze.START_NOISE + 1e-6
+    assert np.abs(observation - maze.START).max() > 0.9 * maze.START_NOISE
+    for step in range(1, 201):
+        _, _, terminated, truncated, _ = env.step(np.zeros((500, 2)))
+        assert not terminated.any()
+        assert truncated.all() == (step == 200)
+
+
+def test_top_speed_is_half_a_metre_a_second():
+    """Motors of 0.5 N against damping of 1 N s/m."""
+    task = maze.Maze()
+    env = maze.MujocoVectorEnv(task, 1)
+    env.reset(seed=0)
+    env.set_state(env.get_state() | {"states": state(-0.2, 0.2)})
+    for _ in range(35):
+        env.step(np.array([[1.0, 0.0]]))
+    assert env.get_state()["states"][0, 3] == pytest.approx(0.5, abs=0.03)
+
+
+def test_walls_hold():
+    """Pushed any way for two episodes, the ball stays in the arena and never crosses the inner wall."""
+    env = maze.make_vector_env(64)
+    observation, _ = env.reset(seed=0)
+    angles = np.linspace(0, 2 * np.pi, 64, endpoint=False)
+    for _ in range(199):
+        before = observation
+        observation, *_ = env.step(np.stack([np.cos(angles), np.sin(angles)], 1))
+        assert np.abs(observation).max() < 0.26
+        crossed = (before[:, 0] < 0) != (observation[:, 0] < 0)
+        assert (observation[crossed, 1] > 0.05).all()
+
+
+def test_a_straight_run_round_the_wall_is_worth_about_minus_65():
+    def steer(position):
+        x, y = position[0]
+        if x < -0.03 and y < 0.07:
+            return np.array([[0.35, 1.0]])
+        if x < 0.05:
+            return np.array([[1.0, 0.2 if y < 0.1 else -0.5]])
+        return np.clip((maze.GOAL - position) * 20.0, -1, 1)
+
+    total, truncated = drive(maze.make_vector_env(1), steer)
+    assert truncated.all()
+    assert -75 < total < -58
+
+
+def test_standing_still_is_worth_minus_200():
+    assert drive(maze.make_vector_env(1), lambda position: np.zeros((1, 2)))[0] == -200.0
+
+
+def test_misuse_is_named():
+    env = maze.make_vector_env(2)
+    with pytest.raises(UsageError, match="before reset"):
+        env.step(np.zeros((2, 2)))
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match=r"shape \(3, 2\)"):
+        env.step(np.zeros((3, 2)))
+    with pytest.raises(UsageError, match="action of environment 1"):
+        env.step(np.array([[0.0, 0.0], [np.nan, 0.0]]))
+    with pytest.raises(UsageError, match="3 seeds for 2"):
+        env.reset(seed=[1, 2, 3])

@@ -1,0 +1,105 @@
+"""The command line, as a person types it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ex2.cli import build_parser, main
+
+SMALL = ["--set", "num_envs=4", "--set", "rollout_steps=60", "--set", "algo.batch_size=60"]
+FEW = ["--set", "bonus.steps=3", "--set", "bonus.first_steps=3", "--set", "bonus.min_replay=300"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    assert main(["train", "maze", "--steps", "960", "--out", str(folder), *SMALL, *FEW]) == 0
+    return folder
+
+
+def test_train_eval_plot_resume(run, capsys):
+    assert main(["eval", str(run), "--episodes", "3"]) == 0
+    assert "3 episodes: mean return -200.0" in capsys.readouterr().out
+    results = run.parent / "results.csv"
+    results.write_text("task,bonus,seed,score\nmaze,none,0,-150.0\nmaze,none,1,-170.0\nother,none,0,7\n")
+    assert main(["plot", str(run), "--beside", str(results)]) == 0
+    printed = capsys.readouterr().out
+    assert "plain TRPO, recorded, 2 seeds" in printed
+    assert "-160.0" in printed
+    assert (run / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["resume", str(run)]) == 0
+    assert "Score" in capsys.readouterr().out
+
+
+def test_listings(capsys):
+    assert main(["tasks"]) == 0
+    assert main(["bonuses"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("maze", "ex2/Maze-v0", "ex2[mujoco]", "amortized", "k-exemplar", "kde", "histogram", "none"):
+        assert word in printed
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["resume"], ["eval"], ["plot"], ["tasks"], ["bonuses"]])
+def test_help_everywhere_with_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        build_parser().parse_args([*command, "--help"])
+    assert stop.value.code == 0
+    assert "example" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "mase"], "did you mean 'maze'"),
+        (["train", "maze", "--bonus", "amortised"], "did you mean 'amortized'"),
+        (["train", "maze", "--set", "bonus.k"], "not KEY=VALUE"),
+        (["resume", "no/such/run"], "is not a run"),
+        (["plot", "no/such/run"], "is not a run"),
+        (["eval", "no/such/run"], "is not a run"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_status_2(arguments, words, capsys):
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) == 1
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "ex2", "train", "maze", "--bonus", "none", "--out", str(folder), *SMALL]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    metrics = folder / "metrics.csv"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size > 200) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"ex2 resume {folder}" in said
+    assert (folder / "checkpoint.safetensors").exists()
+    assert "Traceback" not in said
+
+
+def test_a_missing_extra_says_what_to_install(tmp_path):
+    """In a real environment without MuJoCo: Python is told to find none."""
+    blocker = "import sys; sys.modules['mujoco'] = None; from ex2.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", blocker, "train", "maze", "--out", str(tmp_path / "run")]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert "pip install 'ex2[mujoco]'" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_path_of_this_machine_in_the_package():
+    root = Path(__file__).parents[1]
+    for path in [*root.glob("src/**/*.py"), *root.glob("*.toml"), *root.glob("*.md"), *root.glob("docs/*.md")]:
+        assert str(Path.home()) + "/" not in path.read_text(), path

@@ -1,0 +1,185 @@
+"""Runs: an interrupted and resumed one equals one that never stopped, bit for bit, whatever the bonus."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import ex2
+from ex2 import BONUSES, UsageError
+from ex2.training import checkpoint, loop
+from ex2.training.config import configure
+
+SMALL = {"num_envs": 4, "rollout_steps": 60, "steps": 1_440}  # six iterations, episodes crossing them
+
+
+def small(bonus: str) -> dict:
+    settings = configure("maze", bonus).bonus_settings
+    few = {"steps": 3, "first_steps": 5, "min_replay": 300, "subsample": 100, "newton_negatives": 64, "replay_capacity": 900}
+    return SMALL | {
+        "overrides": {f"bonus.{key}": value for key, value in few.items() if key in settings} | {"algo.batch_size": 60}
+    }
+
+
+def stop_after(iterations: int):
+    """A listener that presses Ctrl-C in an iteration."""
+    count = 0
+
+    def listen(row):
+        nonlocal count
+        count += 1
+        if count == iterations:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return listen
+
+
+def same(a, b, path=""):
+    if isinstance(a, torch.Tensor | np.ndarray):
+        assert np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True), path
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), path
+        for key in a:
+            if "seconds" not in str(key):
+                same(a[key], b[key], f"{path}/{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), path
+        for index, (x, y) in enumerate(zip(a, b, strict=True)):
+            same(x, y, f"{path}/{index}")
+    else:
+        assert a == b, path
+
+
+@pytest.mark.parametrize(("bonus", "algo"), [*((name, "trpo") for name in BONUSES), ("amortized", "ppo")])
+def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
+    whole = ex2.train("maze", bonus, algo=algo, out=tmp_path / "whole", seed=3, **small(bonus))
+    part = ex2.train("maze", bonus, algo=algo, out=tmp_path / "parts", seed=3, listener=stop_after(2), **small(bonus))
+    assert not part.finished
+    assert part.steps == 480
+    assert ex2.resume(tmp_path / "parts", listener=stop_after(1)).steps == 720
+    end = ex2.resume(tmp_path / "parts")
+    assert end.finished
+    assert end.score == whole.score or np.isnan(end.score)
+    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
+    rows = [loop.history(tmp_path / name) for name in ("whole", "parts")]
+    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(240, 1441, 240))
+
+
+def test_a_killed_run_drops_what_no_checkpoint_holds(tmp_path):
+    """Metrics written after the last checkpoint are not counted twice."""
+    settings = small("histogram")
+    settings["overrides"]["checkpoint_every"] = 2
+
+    def crash(row):
+        if row["step"] == 720:
+            raise MemoryError("as if killed")
+
+    with pytest.raises(MemoryError):
+        ex2.train("maze", "histogram", out=tmp_path / "run", listener=crash, **settings)
+    assert checkpoint.load(tmp_path / "run" / loop.CHECKPOINT)["steps"] == 480
+    ex2.resume(tmp_path / "run")
+    assert [row["step"] for row in loop.history(tmp_path / "run")] == list(range(240, 1441, 240))
+
+
+def test_seeds_decide_everything(tmp_path):
+    scores = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        ex2.train("maze", "none", out=tmp_path / name, seed=seed, **small("none"))
+        scores.append(checkpoint.load(tmp_path / name / loop.CHECKPOINT)["policy"]["action_net.weight"])
+    assert torch.equal(scores[0], scores[1])
+    assert not torch.equal(scores[0], scores[2])
+
+
+def test_a_run_leaves_what_it_should(tmp_path):
+    result = ex2.train("maze", "k-exemplar", out=tmp_path / "run", **small("k-exemplar"))
+    assert {file.name for file in result.folder.iterdir()} == {
+        "config.json", "metrics.csv", "checkpoint.safetensors", "summary.json", "tensorboard"
+    }  # fmt: skip
+    assert json.loads((result.folder / "config.json").read_text())["bonus_settings"]["k"] == 5
+    rows = loop.history(result.folder)
+    last = rows[-1]
+    wanted = {"step", "score", "steps_per_second", "bonus/mean", "bonus/weight", "bonus/accuracy_positive", "train/std"}
+    assert wanted <= last.keys()
+    assert -201 <= last["score"] <= 0  # the environment's own return: no bonus in it
+    assert 0 < result.bonus_share < 1
+    assert any(path.name.startswith("events") for path in (result.folder / "tensorboard").iterdir())
+    returns = ex2.evaluate(result.folder, episodes=3)
+    assert len(returns) == 3
+    assert returns == ex2.evaluate(result.folder, episodes=3)
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path):
+    ex2.train("maze", "none", out=tmp_path / "run", **(small("none") | {"steps": 240}))
+    before = (tmp_path / "run" / "metrics.csv").read_text()
+    with pytest.raises(UsageError, match="exists already"):
+        ex2.train("maze", "none", out=tmp_path / "run", **small("none"))
+    assert (tmp_path / "run" / "metrics.csv").read_text() == before
+
+
+def test_a_damaged_or_foreign_checkpoint_is_named_and_left_alone(tmp_path):
+    ex2.train("maze", "none", out=tmp_path / "run", **(small("none") | {"steps": 240}))
+    path = tmp_path / "run" / loop.CHECKPOINT
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="damaged"):
+        ex2.resume(tmp_path / "run")
+    assert len(path.read_bytes()) == len(whole) // 2
+    checkpoint.save(path, {"policy": {}})
+    with pytest.raises(UsageError, match="does not belong"):
+        ex2.resume(tmp_path / "run")
+    with pytest.raises(UsageError, match="is not a run"):
+        ex2.resume(tmp_path)
+
+
+def test_a_disk_that_fills_stops_the_run_with_its_last_checkpoint(tmp_path):
+    """A directory in the draft's place makes writing fail, for any user; what was saved before stays."""
+    settings = small("histogram")
+    settings["overrides"]["checkpoint_every"] = 1
+    folder = tmp_path / "run"
+
+    def fill(row):
+        if row["step"] == 480:
+            (folder / (loop.CHECKPOINT + ".draft")).mkdir()
+
+    with pytest.raises((UsageError, OSError)):
+        ex2.train("maze", "histogram", out=folder, listener=fill, **settings)
+    assert checkpoint.load(folder / loop.CHECKPOINT)["steps"] == 480
+    (folder / (loop.CHECKPOINT + ".draft")).rmdir()
+    assert ex2.resume(folder).finished
+
+
+def test_outside_the_main_thread(tmp_path):
+    results = []
+    settings = small("none") | {"steps": 240}
+    thread = threading.Thread(target=lambda: results.append(ex2.train("maze", "none", out=tmp_path / "run", **settings)))
+    thread.start()
+    thread.join()
+    assert results[0].finished
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"task": "mazes"}, "did you mean 'maze'"),
+        ({"bonus": "k_exemplar"}, "did you mean 'k-exemplar'"),
+        ({"algo": "trop"}, "did you mean 'trpo'"),
+        ({"overrides": {"bonus.klweight": 1}}, "did you mean 'kl_weight'"),
+        ({"overrides": {"bonnus.k": 1}}, "did you mean 'bonus'"),
+        ({"overrides": {"numenvs": 1}}, "did you mean 'num_envs'"),
+        ({"overrides": {"weight.begin": 1}}, "setting of weight 'begin'"),
+        ({"steps": 0}, "at least 1"),
+        ({"seed": -1}, "0 or more"),
+        ({"overrides": {"algo.no_such": 1}}, "does not take these settings"),
+        ({"overrides": {"policy.activation": "rellu"}}, "did you mean 'relu'"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_written(settings, words, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        ex2.train(**({"task": "maze", "out": tmp_path / "run"} | settings))
+    assert not (tmp_path / "run").exists()
