@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import CONTINUOUS, IMAGE, TILES, VECTOR, make_batch
 from gymnasium import spaces
 
+from conftest import CONTINUOUS, IMAGE, TILES, VECTOR, make_batch
 from ex2 import Batch, UsageError
 from ex2.batch import Inputs
 

@@ -138,14 +138,23 @@ def test_what_cannot_work_is_refused():
         PPO("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback(bonus, bins=3))
 
 
-def test_nan_observations_are_named_and_training_stops_there():
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_named(value):
+    """The environment and the step, before the policy stumbles over them."""
+
     class Broken(Corridor):
         def _observe(self):
-            return np.array([np.nan if self.place == 2 else self.place], np.float32)
+            return np.array([value if self.place == 2 else self.place], np.float32)
 
-    agent = A2C("MlpPolicy", DummyVecEnv([Broken]), n_steps=64, seed=0, device="cpu")
-    with pytest.raises((UsageError, ValueError), match=r"environment 0 at step \d+|nan"):
-        agent.learn(64, callback=BonusCallback("histogram"))
+    class BadReward(Corridor):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, value if self.place == 2 else 0.0, *rest
+
+    for broken, name in ((Broken, "observation"), (BadReward, "reward")):
+        agent = A2C("MlpPolicy", DummyVecEnv([Corridor, broken]), n_steps=64, seed=0, device="cpu")
+        with pytest.raises(UsageError, match=rf"The {name} of environment 1 at step \d+ of the rollout"):
+            agent.learn(128, callback=BonusCallback("histogram"))
 
 
 @pytest.mark.parametrize("name", ex2.TASKS)

@@ -1,6 +1,6 @@
 """What every registered bonus must do, on every kind of space it takes. A new bonus is covered by being registered.
 
-The numbers in the names are those of the list of pitfalls in docs/design.md.
+The numbers in the names are those of docs/pitfalls.md.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from conftest import SPACES, VECTOR, CONTINUOUS, make_batch
 
+from conftest import CONTINUOUS, SPACES, VECTOR, make_batch
 from ex2 import BONUSES, Batch, UsageError, make_bonus
 from ex2.bonus import Bonus, DensityBonus, settings_of
 from ex2.training import checkpoint

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import CONTINUOUS, VECTOR
 from gymnasium import spaces
 from torch.distributions import Independent, Normal, kl_divergence
 
+from conftest import CONTINUOUS, VECTOR
 from ex2 import Batch
 from ex2.exemplar import propositions
 from ex2.exemplar.amortized import AmortizedExemplar

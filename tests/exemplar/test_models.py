@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
 
+from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
 from ex2.exemplar.amortized import AmortizedExemplar
 from ex2.exemplar.k_exemplar import KExemplar
@@ -115,7 +115,23 @@ def test_densities_follow_visits():
         assert np.corrcoef(model.log_density(flat), true)[0, 1] > 0.6, name
 
 
+def test_scattered_exemplars_teach_the_comparison_what_nobody_visited():
+    """Trained on one place only, the model calls far places novel, all of them; the place itself is the most familiar."""
+    near = np.random.default_rng(0).normal([-0.5, -0.5], 0.1, (200, 4, 2)).astype(np.float32)
+    settings = {"state_noise": 0.1, "gain": 3.0, "steps": 600, "learning_rate": 3e-3, "kl_weight": 1e-4}
+    model = AmortizedExemplar(VECTOR, CONTINUOUS, scatter=0.25, **settings)
+    model.remember(Batch.of(near, near, near))
+    model.fit(Batch.of(near, near, near))
+    far = torch.tensor([[0.5, 0.5], [0.7, -0.4], [-0.5, 0.6], [0.0, 0.3]])
+    assert model.log_density(far).max() < model.log_density(torch.tensor([[-0.5, -0.5]])).item() - 2.0
+
+
 def test_settings_that_cannot_work_are_refused():
+    for scatter in (-0.1, 1.5):
+        with pytest.raises(UsageError, match="scatter"):
+            AmortizedExemplar(VECTOR, CONTINUOUS, scatter=scatter)
+    with pytest.raises(UsageError, match="scatter"):
+        AmortizedExemplar(IMAGE, CONTINUOUS, scatter=0.5)
     with pytest.raises(UsageError, match="k=0"):
         KExemplar(VECTOR, CONTINUOUS, k=0)
     with pytest.raises(UsageError, match="ridge"):

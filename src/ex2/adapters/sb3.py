@@ -89,12 +89,23 @@ class BonusCallback(BaseCallback):
             final = infos[index]["terminal_observation"]
             reached[index] = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
             truncated[index] = infos[index].get("TimeLimit.truncated", False)
+        self._refuse_non_finite(reached, "observation")
+        self._refuse_non_finite(self.locals["rewards"], "reward")
         self._obs.append(self._current)
         self._next_obs.append(reached)
         self._truncated.append(truncated)
         self._terminated.append(done & ~truncated)
         self._current = after
         return True
+
+    def _refuse_non_finite(self, values: np.ndarray, name: str) -> None:
+        """Names the environment that gave a number no agent can learn from, before the policy stumbles over it."""
+        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            index = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise UsageError(
+                f"The {name} of environment {index} at step {len(self._obs)} of the rollout, {self.num_timesteps:,} steps into "
+                f"training, is {values[index]}: environments must give finite numbers."
+            )
 
     def _on_rollout_end(self) -> None:
         started = time.perf_counter()

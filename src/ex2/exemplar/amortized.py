@@ -22,6 +22,7 @@ from torch.nn.functional import softplus
 
 from ex2.batch import Batch, Inputs
 from ex2.bonus import Metrics
+from ex2.errors import UsageError
 from ex2.exemplar import propositions
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.smoothing import gaussian_kl, noisy_states, sample_latent
@@ -67,6 +68,10 @@ class AmortizedExemplar(ExemplarModel):
     Args:
         kl_weight: how dearly information through the latents is paid for; more smooths more.
         pairs: exemplars in a gradient step, each shown once with itself and once with a negative.
+        scatter: share of those exemplars that are moved away from visited states, by Gaussian noise of half the space's reach
+            (one standard deviation where it has no bounds); vectors only. An exemplar may be any point: what D says of it is
+            the density there. Without this, states that nobody visited are strange to the comparison itself, which then calls
+            them familiar as often as novel.
         samples: draws of (z, z*) that D(x) is averaged over; 0 uses the latent means.
         learning_rate: of Adam.
         hidden, latent: sizes; the paper's unless said.
@@ -82,6 +87,7 @@ class AmortizedExemplar(ExemplarModel):
         *,
         kl_weight: float = 0.01,
         pairs: int = 128,
+        scatter: float = 0.0,
         samples: int = 8,
         learning_rate: float = 1e-4,
         hidden: int | None = None,
@@ -90,8 +96,11 @@ class AmortizedExemplar(ExemplarModel):
         **settings: Any,
     ) -> None:
         self.kl_weight, self.pairs, self.samples, self.learning_rate = kl_weight, pairs, samples, learning_rate
+        self.scatter = scatter
         self.sizes = {"hidden": hidden, "latent": latent, "gain": gain}
         super().__init__(observation_space, action_space, **settings)
+        if not 0.0 <= scatter <= 1.0 or (scatter and self.inputs.image_shape):
+            raise UsageError(f"scatter={scatter} must be from 0 to 1, and 0 for images.")
 
     def build(self) -> nn.Module:
         paper = IMAGE_SIZES if self.inputs.image_shape else VECTOR_SIZES
@@ -120,14 +129,26 @@ class AmortizedExemplar(ExemplarModel):
         self.networks.state.stem.update(rows)
         self.networks.exemplar.stem.update(rows)
         for _ in range(self.steps_now()):
-            chosen = torch.randint(len(rows), (self.pairs,), generator=self.generator)
-            negatives = self.replay.sample(self.pairs, self.generator)
-            loss, divergence, positive, negative = self.loss(rows[chosen].to(self.device), negatives.to(self.device))
+            exemplars = self.draw_exemplars(rows).to(self.device)
+            negatives = self.replay.sample(self.pairs, self.generator).to(self.device)
+            loss, divergence, positive, negative = self.loss(exemplars, negatives)
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
         self.fitted = True
         return self.report(loss, positive, negative) | {"kl": divergence.item()}
+
+    def draw_exemplars(self, rows: Tensor) -> Tensor:
+        """Exemplars of a gradient step, [pairs, D], from the rows of the batch; a share of them scattered."""
+        exemplars = rows[torch.randint(len(rows), (self.pairs,), generator=self.generator)]
+        far = round(self.scatter * self.pairs)
+        if far:
+            stem = self.networks.state.stem
+            width = self.inputs.width - self.inputs.action_width  # actions stay as they were taken
+            spread = stem.spread().cpu().expand(self.inputs.width)[:width] * (0.5 if self.inputs.bounded else 1.0)
+            moved = exemplars[:far, :width] + spread * torch.randn(far, width, generator=self.generator)
+            exemplars[:far, :width] = moved.clamp(-1.0, 1.0) if self.inputs.bounded else moved
+        return exemplars
 
     @torch.no_grad()
     def discriminate(self, rows: Tensor) -> Tensor:
