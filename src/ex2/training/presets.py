@@ -32,7 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "bonus": {
             "none": {"weight": {"start": 0.0}},
-            # The paper rates state-action pairs, trains 1,000 steps of 128 pairs an iteration, and has a KL weight of 0.01 and a
+            # The paper rates state-action pairs, trains 1,000 steps of 128 pairs an iteration, has a KL weight of 0.01 and a
             # constant bonus weight of 0.01. Noise on the states instead of in a learned latent, some exemplars scattered over
             # the arena, and a weight that fades do better in 80 steps.
             "amortized": {
