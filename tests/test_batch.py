@@ -64,6 +64,14 @@ def test_spaces_that_are_not_taken_are_named(space, name):
         Inputs(space, CONTINUOUS)
 
 
+def test_bounds_that_are_no_bounds_and_values_that_do_not_start_at_0():
+    largest = np.finfo(np.float32).max
+    rows = Inputs(spaces.Box(-largest, largest, (2,)), CONTINUOUS).encode(torch.tensor([[3.0, -2.0]]))
+    assert rows.tolist() == [[3.0, -2.0]]
+    rows = Inputs(spaces.MultiDiscrete([3, 3], start=[10, 10]), CONTINUOUS).encode(torch.tensor([[10, 12]]))
+    assert rows.tolist() == [[-1.0, 1.0]]
+
+
 def test_unknown_inputs_suggest_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'state-action'"):
         Inputs(VECTOR, CONTINUOUS, "state_action")

@@ -15,6 +15,11 @@ def test_the_three_forms():
     assert torch.allclose(bonus_of_density(p.log(), 50, "inverse-count", state_count=7.0), 1 / (50 * p + 7))
 
 
+def test_a_state_of_no_density_at_all_has_a_finite_bonus():
+    for form in ("sqrt-count", "inverse-count"):
+        assert torch.isfinite(bonus_of_density(torch.tensor([-1e4]), 100, form)).all()
+
+
 def test_centring_sees_only_what_happened():
     bonus, mask = torch.tensor([[1.0, 2.0], [3.0, 99.0]]), torch.tensor([[True, True], [True, False]])
     assert centred(bonus, mask, "median").tolist() == [[-1.0, 0.0], [1.0, 0.0]]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ex2.errors import UsageError, unknown
 
+LARGEST_BOUND = 1e6  # a space with larger ones counts as unbounded
 INPUTS = ("state", "next-state", "state-action")
 
 
@@ -39,7 +40,7 @@ class Batch:
         >>> batch.shape
         (5, 2)
         """
-        obs, action, next_obs = (torch.as_tensor(x) for x in (obs, action, next_obs))
+        obs, action, next_obs = (torch.as_tensor(x).cpu() for x in (obs, action, next_obs))
         if obs.ndim < 2 or action.shape[:2] != obs.shape[:2] or next_obs.shape != obs.shape:
             raise UsageError(
                 f"A batch needs obs, action and next_obs as [T, N, ...], got shapes {tuple(obs.shape)}, "
@@ -48,7 +49,7 @@ class Batch:
         flags = {"terminated": (terminated, False), "truncated": (truncated, False), "mask": (mask, True)}
         tensors = {}
         for name, (value, default) in flags.items():
-            flag = torch.full(obs.shape[:2], default) if value is None else torch.as_tensor(value).bool()
+            flag = torch.full(obs.shape[:2], default) if value is None else torch.as_tensor(value).cpu().bool()
             if flag.shape != obs.shape[:2]:
                 raise UsageError(f"{name} has shape {tuple(flag.shape)}, expected [T, N] = {tuple(obs.shape[:2])}.")
             tensors[name] = flag
@@ -113,8 +114,7 @@ class Inputs:
     @property
     def bounded(self) -> bool:
         """Whether every vector entry has finite bounds, so that rows are already in [-1, 1]."""
-        space = self.observation_space
-        return not isinstance(space, spaces.Box) or bool(space.is_bounded())
+        return is_bounded(self.observation_space)
 
     def rows(self, batch: Batch) -> Tensor:
         """[T, N, width], checked against the spaces: wrong shapes, dtypes and non-finite numbers are named."""
@@ -144,6 +144,11 @@ def _supported(space: spaces.Space, role: str) -> spaces.Space:
     )
 
 
+def is_bounded(space: spaces.Space) -> bool:
+    """Whether a space has bounds to scale by; those of many environments are the largest numbers there are."""
+    return not isinstance(space, spaces.Box) or bool(np.abs([space.low, space.high]).max() < LARGEST_BOUND)
+
+
 def _image_shape(space: spaces.Space) -> tuple[int, ...] | None:
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         return space.shape
@@ -164,8 +169,9 @@ def _encode(values: Tensor, space: spaces.Space, dtype: torch.dtype, leading: in
         return torch.nn.functional.one_hot(index, int(space.n)).to(dtype)
     flat = values.reshape(*lead, -1).float()
     if isinstance(space, spaces.MultiDiscrete):
-        low, high = np.zeros(flat.shape[-1]), np.maximum(space.nvec.reshape(-1) - 1, 1)
-    elif isinstance(space, spaces.Box) and space.is_bounded():
+        low = space.start.reshape(-1)
+        high = low + np.maximum(space.nvec.reshape(-1) - 1, 1)
+    elif isinstance(space, spaces.Box) and is_bounded(space):
         low, high = space.low.reshape(-1), space.high.reshape(-1)
     elif isinstance(space, spaces.MultiBinary):
         low, high = np.zeros(flat.shape[-1]), np.ones(flat.shape[-1])

@@ -135,7 +135,7 @@ class DensityBonus(Bonus):
         return log_density
 
     def score(self, batch: Batch) -> Tensor:
-        if not self.ready:
+        if not self.ready or not batch.mask.any():
             return torch.zeros(batch.shape)
         bonus = bonus_of_density(self.log_density_of_batch(batch), len(self.replay), **self.form)  # type: ignore[arg-type]
         return torch.where(batch.mask, bonus, torch.zeros_like(bonus))
@@ -188,15 +188,20 @@ def make_bonus(name: str, observation_space: spaces.Space, action_space: spaces.
     return kind(observation_space, action_space, **settings)
 
 
-def settings_of(kind: type[Bonus]) -> dict[str, Any]:
-    """The keyword settings of a bonus class with their defaults, its bases' included, but for its seed and device."""
-    found: dict[str, Any] = {}
+def parameters_of(kind: type[Bonus]) -> dict[str, inspect.Parameter]:
+    """The keyword settings of a bonus class, its bases' included, but for its seed and device."""
+    found: dict[str, inspect.Parameter] = {}
     for base in kind.__mro__:
         if issubclass(base, Bonus):
             for parameter in inspect.signature(base.__init__).parameters.values():
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in {"seed", "device"}:
-                    found.setdefault(parameter.name, parameter.default)
+                    found.setdefault(parameter.name, parameter)
     return found
+
+
+def settings_of(kind: type[Bonus]) -> dict[str, Any]:
+    """The keyword settings of a bonus class with their defaults."""
+    return {name: parameter.default for name, parameter in parameters_of(kind).items()}
 
 
 def as_bonus(bonus: Bonus | str, observation_space: spaces.Space, action_space: spaces.Space, **settings: Any) -> Bonus:

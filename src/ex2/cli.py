@@ -125,7 +125,8 @@ def _resume(options: argparse.Namespace) -> int:
     from ex2.training.display import Display
 
     config = loop.Config.load(options.run / loop.CONFIG)
-    with Display(config, console=console) as display:
+    done = int(loop.history(options.run)[-1]["step"]) if loop.history(options.run) else 0
+    with Display(config, done, console) as display:
         return _report(loop.resume(options.run, listener=display))
 
 
@@ -156,13 +157,13 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _plot(options: argparse.Namespace) -> int:
     from ex2.plots import run_figure
-    from ex2.training.loop import CONFIG, SUMMARY, Config
+    from ex2.training.loop import CONFIG, Config, history
 
     config = Config.load(options.run / CONFIG)
     recorded = recorded_scores(options.beside, config.task) if options.beside else {}
     target = run_figure(options.run, options.out, {k: v[0] for k, v in recorded.items() if k == "none"})
     if recorded:
-        score = json.loads((options.run / SUMMARY).read_text())["score"]
+        score = history(options.run)[-1]["score"]
         table = Table(title=f"{config.task}: mean return of the last 20 episodes")
         for heading in ("method", "score", "paper"):
             table.add_column(heading, justify="left" if heading == "method" else "right")

@@ -40,7 +40,7 @@ class Stem(nn.Module):
     """
 
     mean: Tensor
-    square: Tensor
+    deviation: Tensor
     seen: Tensor
 
     def __init__(self, inputs: Inputs) -> None:
@@ -48,11 +48,11 @@ class Stem(nn.Module):
         self.image_shape = inputs.image_shape
         self.standardise = not inputs.image_shape and not inputs.bounded
         self.action_width = inputs.action_width
-        self.width = inputs.width
+        self.row_width = self.width = inputs.width
         if self.standardise:
-            self.register_buffer("mean", torch.zeros(inputs.width))
-            self.register_buffer("square", torch.ones(inputs.width))
-            self.register_buffer("seen", torch.zeros(()))
+            self.register_buffer("mean", torch.zeros(inputs.width, dtype=torch.float64))
+            self.register_buffer("deviation", torch.zeros(inputs.width, dtype=torch.float64))  # sum of squares around the mean
+            self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
         if self.image_shape:
             self.channels_last = self.image_shape[2] < self.image_shape[0]
             height, width, channels = self.image_shape if self.channels_last else (*self.image_shape[1:], self.image_shape[0])
@@ -70,16 +70,18 @@ class Stem(nn.Module):
         """Takes rows [M, width] into the running moments, each row seen counting the same."""
         if self.standardise and len(rows):
             rows = rows.to(self.mean)
+            middle = rows.mean(0)
+            apart, before = middle - self.mean, self.seen.clone()
             self.seen += len(rows)
-            share = len(rows) / self.seen
-            self.mean += share * (rows.mean(0) - self.mean)
-            self.square += share * (rows.square().mean(0) - self.square)
+            self.deviation += (rows - middle).square().sum(0) + apart.square() * before * len(rows) / self.seen
+            self.mean += apart * len(rows) / self.seen
 
     def spread(self) -> Tensor:
-        """The standard deviation that rows are divided by: 1 where the space is bounded."""
-        if not self.standardise:
-            return torch.ones(())
-        return (self.square - self.mean.square()).clamp_min(1e-6).sqrt()
+        """The standard deviation that each entry is divided by, [width]: 1 where the space is bounded, and for actions."""
+        if not self.standardise or not self.seen:
+            return torch.ones(self.row_width)
+        spread = (self.deviation / self.seen).sqrt().clamp_min(1e-3).float()
+        return torch.cat([spread[: self.row_width - self.action_width], torch.ones(self.action_width, device=spread.device)])
 
     def forward(self, rows: Tensor) -> Tensor:
         if self.image_shape:
@@ -87,5 +89,7 @@ class Stem(nn.Module):
             seen = self.convolutions(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels).flatten(1)
             return torch.cat([seen, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)
         if self.standardise:
-            return (rows - self.mean) / self.spread()
+            middle = self.mean.float()
+            middle[self.row_width - self.action_width :] = 0.0
+            return (rows - middle) / self.spread().to(rows.device)
         return rows

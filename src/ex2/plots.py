@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ex2.bonus import DensityBonus
+from ex2.errors import UsageError
 from ex2.shaping import bonus_of_density
 from ex2.tasks import TASKS
 from ex2.training.loop import Trainer, history, load
@@ -42,7 +43,10 @@ def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dic
         config = trainer.config
         figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps: score {trainer.score:.1f}", fontsize=11)
         target = Path(path) if path is not None else folder / "plot.png"
-        figure.savefig(target, dpi=150)
+        try:
+            figure.savefig(target, dpi=150)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"The picture {target} cannot be written ({error}).") from None
     return target
 
 

@@ -11,6 +11,7 @@ from ex2.errors import UsageError, unknown
 
 FORMS = ("log", "sqrt-count", "inverse-count")
 CENTRES = ("median", "mean", "none")
+FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus stays finite
 SCHEDULES = ("constant", "linear")
 
 
@@ -20,7 +21,7 @@ def bonus_of_density(
     """f(p) for log p of any shape and n = `count` states held.
 
     - `log`: -log p, the paper's form; a factor on p is a constant here and is taken off by centring.
-    - `sqrt-count`: 1 / sqrt(N + count_offset) with the pseudo-count N = n p (MBIE-EB).
+    - `sqrt-count`: 1 / sqrt(N + count_offset) with the pseudo-count N = n p (MBIE-EB), at most 10.
     - `inverse-count`: 1 / (N + |S|) with |S| = `state_count` (BEB).
 
     >>> bonus_of_density(torch.tensor([0.25]).log(), count=16, form="sqrt-count").tolist()
@@ -32,7 +33,7 @@ def bonus_of_density(
         return -log_density
     visits = count * log_density.exp()
     if form == "sqrt-count":
-        return (visits + count_offset).rsqrt()
+        return (visits + count_offset).clamp_min(FEWEST).rsqrt()
     return 1.0 / (visits + state_count)
 
 

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from sb3_contrib import TRPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 import ex2
 from ex2 import Bonus, UsageError
@@ -117,6 +117,14 @@ def test_8_running_normalisation_moves_neither_states_nor_scores():
     moved = batch.next_obs[..., 0] - batch.obs[..., 0]
     assert (moved.abs() <= 1.0 + 1e-4).all()
     assert {episode["r"] for episode in callback.model.ep_info_buffer} <= {0.0, 1.0}
+
+
+def test_8_a_normaliser_that_cannot_be_looked_below_is_refused():
+    env = VecFrameStack(VecNormalize(corridors()), 2)
+    with pytest.raises(UsageError, match="put VecNormalize outermost"):
+        collect(env, 1.0)
+    _, callback = collect(VecFrameStack(VecNormalize(corridors(), norm_obs=False), 2), 1.0)
+    assert callback.batch.obs.shape == (16, 2, 2)
 
 
 def test_by_name_with_settings():

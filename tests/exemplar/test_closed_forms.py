@@ -46,7 +46,7 @@ def test_k_exemplar_optimum_on_a_discrete_distribution(k):
 
 def test_heads_trained_by_gradient_steps_reach_the_same_optimum():
     """The paper's way, Adam on a head, and Newton's agree: both are the cross-entropy's one optimum."""
-    model = KExemplar(STATES, CONTINUOUS, k=1, latent_noise=0.0, ridge=1e-6, steps=1)
+    model = KExemplar(STATES, CONTINUOUS, k=1, latent_noise=0.0, ridge=1e-6, steps=1, newton_negatives=40_000)
     model.remember(background())
     exemplars = model.inputs.rows(states(torch.arange(len(PROBABILITIES))))
     with torch.no_grad():
@@ -63,6 +63,7 @@ def test_heads_trained_by_gradient_steps_reach_the_same_optimum():
         optimiser.step()
     found = torch.sigmoid((features @ heads.T).diagonal()).detach()
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES), atol=0.01)
+    assert torch.allclose(found, model.discriminate(exemplars.flatten(0, 1)[:, None]).flatten(), atol=0.015)
 
 
 def test_one_discriminator_for_all_states():

@@ -64,11 +64,24 @@ class BonusCallback(BaseCallback):
             raise UsageError(
                 f"BonusCallback works with on-policy algorithms (TRPO, PPO, A2C), not with {type(self.model).__name__}."
             )
-        self._bonus = as_bonus(self._bonus, self.model.observation_space, self.model.action_space, **self._settings)
+        self._normalizer = self._find_normalizer()
+        space = self.model.observation_space if self._normalizer is None else self._normalizer.venv.observation_space
+        self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         self._settings = {}
 
+    def _find_normalizer(self) -> VecNormalize | None:
+        """The wrapper that normalises observations, if one does: the bonus then looks below it."""
+        found = unwrap_vec_normalize(self.training_env)
+        if found is None or not found.norm_obs:
+            return None
+        if found is not self.training_env:
+            raise UsageError(
+                f"{type(self.training_env).__name__} is wrapped around a VecNormalize that normalises observations: "
+                "put VecNormalize outermost, or pass it norm_obs=False."
+            )
+        return found
+
     def _on_rollout_start(self) -> None:
-        self._normalizer: VecNormalize | None = unwrap_vec_normalize(self.training_env)
         self._obs: list[Any] = []
         self._next_obs: list[Any] = []
         self._terminated: list[Any] = []
@@ -77,7 +90,11 @@ class BonusCallback(BaseCallback):
         self._current = self._original(self.model._last_obs)
 
     def _original(self, observation: Any) -> Any:
-        """Observations as the environment gave them: a running normaliser must not move what has been visited."""
+        """Observations as the environment gave them: a running normaliser must not move what has been visited.
+
+        Only the last observation of an episode has to be computed back from its normalised form, so it is exact up to
+        VecNormalize's own clipping.
+        """
         return observation if self._normalizer is None else self._normalizer.get_original_obs()
 
     def _on_step(self) -> bool:

@@ -51,12 +51,18 @@ class KernelDensityBonus(DensityBonus):
         """Puts a kernel on each of these rows."""
         self._centres = centres
         numbers = self._numbers(centres)
-        self._scale = torch.ones(()) if self.inputs.bounded else numbers.std(0).clamp_min(1e-3)
+        self._scale = torch.ones(self.inputs.width, dtype=torch.float64)
+        if not self.inputs.bounded:
+            states = self.inputs.width - self.inputs.action_width
+            self._scale[:states] = numbers[:, :states].std(0).clamp_min(1e-3)
         self._estimate = KernelDensity(bandwidth=self.bandwidth, rtol=self.relative_tolerance)
         self._estimate.fit((numbers / self._scale).numpy())
 
     def _numbers(self, rows: Tensor) -> Tensor:
-        return rows.double() / 255.0 if self.inputs.image_shape else rows.double()
+        numbers = rows.double()
+        if self.inputs.image_shape:
+            numbers[:, : self.inputs.width - self.inputs.action_width] /= 255.0
+        return numbers
 
     def log_density(self, rows: Tensor) -> Tensor:
         if self._centres is None:

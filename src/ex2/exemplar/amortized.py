@@ -99,12 +99,14 @@ class AmortizedExemplar(ExemplarModel):
         self.scatter = scatter
         self.sizes = {"hidden": hidden, "latent": latent, "gain": gain}
         super().__init__(observation_space, action_space, **settings)
+        if pairs < 1 or samples < 0:
+            raise UsageError(f"pairs={pairs} must be at least 1, and samples={samples} at least 0.")
         if not 0.0 <= scatter <= 1.0 or (scatter and self.inputs.image_shape):
             raise UsageError(f"scatter={scatter} must be from 0 to 1, and 0 for images.")
 
     def build(self) -> nn.Module:
         paper = IMAGE_SIZES if self.inputs.image_shape else VECTOR_SIZES
-        return Pair(self.inputs, **{name: size or paper[name] for name, size in self.sizes.items()})  # type: ignore[arg-type]
+        return Pair(self.inputs, **{name: paper[name] if size is None else size for name, size in self.sizes.items()})  # type: ignore[arg-type]
 
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
         return [{"params": self.networks.parameters(), "lr": self.learning_rate}]
@@ -145,7 +147,7 @@ class AmortizedExemplar(ExemplarModel):
         if far:
             stem = self.networks.state.stem
             width = self.inputs.width - self.inputs.action_width  # actions stay as they were taken
-            spread = stem.spread().cpu().expand(self.inputs.width)[:width] * (0.5 if self.inputs.bounded else 1.0)
+            spread = stem.spread().cpu()[:width] * (0.5 if self.inputs.bounded else 1.0)
             moved = exemplars[:far, :width] + spread * torch.randn(far, width, generator=self.generator)
             exemplars[:far, :width] = moved.clamp(-1.0, 1.0) if self.inputs.bounded else moved
         return exemplars

@@ -80,6 +80,8 @@ class KExemplar(ExemplarModel):
     ) -> None:
         if k is not None and k < 1:
             raise UsageError(f"k={k}: a group has at least 1 state, or all of the batch with k=None.")
+        if min(groups, negatives, newton_steps, newton_negatives, draws, hidden) < 1:
+            raise UsageError("groups, negatives, newton_steps, newton_negatives, draws and hidden must all be at least 1.")
         if ridge <= 0:
             raise UsageError(f"ridge={ridge} must be above 0: without it some heads have no optimum.")
         self.k, self.latent_noise, self.ridge, self.draws = k, latent_noise, ridge, draws
@@ -170,7 +172,7 @@ class KExemplar(ExemplarModel):
             self.optimiser.step()
             head_optimiser.step()
         self.fitted = True
-        return self.report(loss / len(chosen), positive, negative)
+        return self.report(loss / len(chosen), positive, negative, telling=self.k is not None)
 
     @torch.no_grad()
     def discriminate(self, exemplars: Tensor) -> Tensor:

@@ -59,11 +59,12 @@ class ExemplarModel(DensityBonus):
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
         """What Adam trains, and how fast."""
 
-    def report(self, loss: Tensor, positive: Tensor, negative: Tensor) -> Metrics:
+    def report(self, loss: Tensor, positive: Tensor, negative: Tensor, telling: bool = True) -> Metrics:
         """Metrics from the last step's logits, and a warning where the discriminators have stopped saying anything.
 
         `undecided` is the share of exemplars with D near 1/2, `saturated` that with D near 1. Either at 1 means that every
-        state looks equally novel: smoothing is too strong (posterior collapse) or too weak.
+        state looks equally novel: smoothing is too strong (posterior collapse) or too weak. `telling` is False for a
+        discriminator of whole batches, of which D = 1/2 is the right answer where they are alike.
         """
         certainty = torch.sigmoid(positive.detach())
         metrics = {
@@ -73,11 +74,11 @@ class ExemplarModel(DensityBonus):
             "undecided": ((certainty - 0.5).abs() < UNDECIDED).float().mean().item(),
             "saturated": (certainty > 1.0 - SATURATED).float().mean().item(),
         }
-        if self.fitted and metrics["undecided"] > COLLAPSED:
+        if telling and metrics["undecided"] > COLLAPSED:
             warnings.warn(
                 "The discriminators have collapsed to D = 1/2: lower the KL weight or the noise, or fit longer.", stacklevel=3
             )
-        if self.fitted and metrics["saturated"] > COLLAPSED:
+        if metrics["saturated"] > COLLAPSED:
             warnings.warn("The discriminators are sure of every state (D = 1): raise the KL weight or the noise.", stacklevel=3)
         return metrics
 

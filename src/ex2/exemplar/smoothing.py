@@ -20,7 +20,7 @@ def with_noise(values: Tensor, sigma: float, generator: torch.Generator) -> Tens
 
 def noisy_states(rows: Tensor, sigma: float, stem: Stem, generator: torch.Generator) -> Tensor:
     """Rows with Gaussian noise of `sigma` in the units that `stem` standardises them to; rows themselves for sigma = 0."""
-    return rows + sigma * stem.spread() * noise_like(rows, generator) if sigma else rows
+    return rows + sigma * stem.spread().to(rows.device) * noise_like(rows, generator) if sigma else rows
 
 
 def sample_latent(mean: Tensor, log_variance: Tensor, generator: torch.Generator) -> Tensor:

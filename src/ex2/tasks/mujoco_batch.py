@@ -182,7 +182,7 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def get_state(self) -> dict[str, Any]:
         """Everything that the next step depends on."""
         return {
-            "states": self._states,
+            "states": None if self._states is None else self._states.copy(),
             "elapsed": self._elapsed.copy(),
             "randoms": [random.bit_generator.state for random in self._randoms],
         }

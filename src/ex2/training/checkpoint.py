@@ -6,6 +6,7 @@ one as it was.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -36,7 +37,8 @@ def save(path: Path, state: Any) -> None:
             os.fsync(written.fileno())
         os.replace(draft, path)
     except (OSError, SafetensorError) as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         kept = "the last good checkpoint is still there" if path.exists() else "there is no checkpoint yet"
         raise CheckpointError(f"The checkpoint {path} could not be written ({error}): {kept}.") from None
 

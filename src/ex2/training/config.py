@@ -10,14 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from ex2.bonus import BONUSES, settings_of
+from ex2.bonus import BONUSES, parameters_of
 from ex2.errors import UsageError, unknown
-from ex2.shaping import Weight
+from ex2.shaping import CENTRES, Weight
 from ex2.tasks import find_task
 from ex2.training.presets import PRESETS
 
 ALGORITHMS = ("trpo", "ppo")
+FREE = {
+    "num_envs": "int",
+    "rollout_steps": "int",
+    "threads": "int",
+    "checkpoint_every": "int",
+    "device": "str",
+    "centre": "str",
+}
+"""The fields of a run that stand for themselves; all others belong to a part of it."""
+POLICY = {"hidden": "list", "activation": "str", "scale_critic": "bool"}
+TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+    "list": (list,),
+    "None": (type(None),),
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +72,7 @@ class Config:
     def load(cls, path: Path) -> Config:
         try:
             return cls(**json.loads(path.read_text()))
-        except FileNotFoundError:
+        except OSError:
             raise UsageError(f"{path.parent} is not a run: it has no {path.name}.") from None
         except (json.JSONDecodeError, TypeError) as error:
             raise UsageError(f"{path} is not the configuration of a run of this version: {error}.") from None
@@ -87,21 +106,25 @@ def configure(
         "bonus": chosen.get("settings", {}),
         "algo": preset["algo"][algo],
     }
-    allowed = {"bonus": settings_of(BONUSES[bonus].load()), "weight": {f.name: None for f in dataclasses.fields(Weight)}}
+    kinds = {name: parameter.annotation for name, parameter in parameters_of(BONUSES[bonus].load()).items()}
+    types = {"bonus": kinds, "weight": Weight.__annotations__, "policy": POLICY}
     own = {name: preset[name] for name in ("num_envs", "rollout_steps", "threads")}
-    own |= {name: value for name, value in fields.items() if value is not None}
-    for key, value in (overrides or {}).items():
+    given = {name: value for name, value in fields.items() if value is not None}
+    for key, value in (given | (overrides or {})).items():
         part, _, name = key.partition(".")
         if not name:
-            if part not in {f.name for f in dataclasses.fields(Config)} - {"task", "bonus", "algo", "steps", "seed"}:
-                raise unknown("setting", key, [f.name for f in dataclasses.fields(Config)])
-            own[part] = value
+            _check(key, value, FREE, "setting")
+            own[key] = value
             continue
         if part not in parts:
             raise unknown("part of the configuration", part, parts)
-        if part in allowed and name not in allowed[part]:
-            raise unknown(f"setting of the bonus {bonus!r}" if part == "bonus" else "setting of weight", name, allowed[part])
+        if part in types:
+            _check(name, value, types[part], f"setting of the bonus {bonus!r}" if part == "bonus" else f"setting of {part}")
+        elif name in parts[part]:
+            _check(name, value, {name: type(parts[part][name]).__name__}, f"setting of {part}")
         parts[part][name] = value
+    _check("steps", preset["steps"] if steps is None else steps, {"steps": "int"}, "setting")
+    _check("seed", seed, {"seed": "int"}, "setting")
     config = Config(
         task=task,
         bonus=bonus,
@@ -114,12 +137,34 @@ def configure(
         algo_settings=parts["algo"],
         **own,
     )
-    if config.steps < 1 or config.num_envs < 1 or config.rollout_steps < 1 or config.checkpoint_every < 1:
-        raise UsageError("steps, num_envs, rollout_steps and checkpoint_every must all be at least 1.")
-    if not isinstance(config.seed, int) or config.seed < 0:
-        raise UsageError(f"The seed is {config.seed!r}: it must be a whole number, 0 or more.")
+    if min(config.steps, config.num_envs, config.rollout_steps, config.checkpoint_every, config.threads) < 1:
+        raise UsageError("steps, num_envs, rollout_steps, checkpoint_every and threads must all be at least 1.")
+    if config.seed < 0:
+        raise UsageError(f"The seed is {config.seed}: it must be 0 or more.")
+    if config.centre not in CENTRES:
+        raise unknown("centre", config.centre, CENTRES)
+    check_device(config.device)
     Weight(**config.weight)
     return config
+
+
+def _check(name: str, value: Any, annotations: dict[str, Any], kind: str) -> None:
+    """Refuses a setting that does not exist, or a value of another type than its annotation."""
+    if name not in annotations:
+        raise unknown(kind, name, annotations)
+    allowed = [TYPES[word.strip()] for word in str(annotations[name]).split("|")]
+    if not any(isinstance(value, types) and (bool in types or not isinstance(value, bool)) for types in allowed):
+        raise UsageError(f"{name}={value!r} is of the wrong type: it must be {annotations[name]}.")
+
+
+def check_device(name: str) -> None:
+    """Refuses a device that PyTorch does not know or this machine does not have."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"There is no device {name!r}: use cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"The device {name!r} is not there: PyTorch sees no GPU, use cpu.")
 
 
 @dataclass(frozen=True)

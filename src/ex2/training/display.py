@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ex2.training.config import Config
 from ex2.training.metrics import Row
@@ -41,24 +43,24 @@ class Display:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("\n  {task.fields[numbers]}"),
-            console=self.console,
         )
         name = f"{config.task} · {config.bonus} · {config.algo} · seed {config.seed}"
-        self._task = self._progress.add_task(name, total=config.steps, completed=done, numbers="the first rollout ...")
+        self._task = self._progress.add_task(name, total=config.steps, completed=done)
+        self._numbers = Text()
+        self._live = Live(Group(self._progress, self._numbers), console=self.console, refresh_per_second=4)
 
     def __enter__(self) -> Display:
-        if self.console.is_terminal:
-            self._progress.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.console.is_terminal:
-            self._progress.stop()
+        self._live.stop()
 
     def __call__(self, row: Row) -> None:
         done = int(row["step"])
-        self._progress.update(self._task, completed=done, numbers=describe(row))
+        self._progress.update(self._task, completed=done)
+        self._numbers.plain = describe(row)
+        if self.console.is_terminal and not self._live.is_started:
+            self._live.start()
         now = time.monotonic()
         if not self.console.is_terminal and (now - self._last > PLAIN_SECONDS or done >= self.config.steps):
             self._last = now

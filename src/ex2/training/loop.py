@@ -67,6 +67,7 @@ class Trainer:
             **config.bonus_settings,
         )
         self.callback.init_callback(self.agent)
+        self.agent._setup_learn(0)  # the first reset, so that there is a state to save from the start
         self.seconds = 0.0
         self.bonus_seconds = 0.0
 
@@ -132,7 +133,6 @@ class Trainer:
         agent = self.agent
         agent.policy.load_state_dict(state["policy"])
         agent.policy.optimizer.load_state_dict(state["optimiser"])
-        agent._setup_learn(0, reset_num_timesteps=True)
         agent.num_timesteps, agent._n_updates = state["steps"], state["updates"]
         agent._last_obs, agent._last_episode_starts = state["last_obs"], state["last_episode_starts"]
         assert agent.ep_info_buffer is not None
@@ -171,12 +171,13 @@ def train(
     """
     config = configure(task, bonus, algo=algo, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{bonus}-{seed}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
     trainer = Trainer(config)
     try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
         folder.mkdir(parents=True, exist_ok=True)
         config.save(folder / CONFIG)
+        checkpoint.save(folder / CHECKPOINT, trainer.state())
     except OSError as error:
         raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): choose another --out.") from None
     return _run(trainer, folder, listener)
@@ -237,8 +238,8 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
 
 def evaluate(folder: str | Path, episodes: int = SCORE_EPISODES, seed: int = 0, deterministic: bool = False) -> list[float]:
     """The returns of whole episodes of a run's agent, without any bonus and without changing the run."""
-    if episodes < 1:
-        raise UsageError(f"episodes={episodes}: at least one is needed.")
+    if episodes < 1 or seed < 0:
+        raise UsageError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0.")
     trainer = load(folder)
     trainer.env.close()
     torch.manual_seed(seed)

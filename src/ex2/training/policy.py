@@ -71,7 +71,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
                 device=config.device,
                 **config.algo_settings,
             )
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError) as error:
         raise UsageError(f"{config.algo} does not take these settings ({error}): see its page in Stable-Baselines3.") from None
     env.seed(seeds.environment)
     agent.set_logger(Logger(None, []))
