@@ -1,6 +1,8 @@
 """The maze's row of the paper's table: every method, several seeds, at the paper's budget.
 
     python benchmarks/maze.py                    # writes results/maze.csv anew (about a quarter of an hour on 2 cores)
+    python benchmarks/maze.py --bonuses k-exemplar histogram none --set algo.cg_damping=0.1 \\
+        --runs runs/benchmark-maze-damped --out results/maze-damped.csv
 
 The seeds begin at 200: none of them was used when the presets were chosen.
 """
@@ -25,6 +27,7 @@ def main() -> None:
     parser.add_argument("--bonuses", nargs="+", default=["k-exemplar", "amortized", "kde", "histogram", "none"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[200, 201, 202, 203, 204])
     parser.add_argument("--steps", type=int, default=800_000)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed on to ex2 train")
     parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--runs", type=Path, default=Path("runs/benchmark-maze"))
     parser.add_argument("--out", type=Path, default=Path("results/maze.csv"))
@@ -35,6 +38,7 @@ def main() -> None:
         bonus, seed = job
         folder = options.runs / f"{bonus}-{seed}"
         command = [sys.executable, "-m", "ex2", "train", "maze", "--bonus", bonus, "--seed", str(seed)]
+        command += [word for setting in options.set for word in ("--set", setting)]
         subprocess.run([*command, "--steps", str(options.steps), "--out", str(folder)], check=True, capture_output=True)
         summary = json.loads((folder / "summary.json").read_text())
         row = {"task": "maze", "bonus": bonus, "seed": seed, "commit": commit}

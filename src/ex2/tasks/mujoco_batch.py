@@ -84,6 +84,13 @@ class Stepper:
         self._control = np.zeros((num_envs, task.physics_steps, task.model.nu))
 
     def __call__(self, states: Array, actions: Array) -> Array:
+        """The states that actions [N, nu] lead to from states [N, 1 + nq + nv]."""
+        expected = (len(self._models), self.task.model.nu)
+        if actions.shape != expected:
+            raise UsageError(f"step got actions of shape {actions.shape}, expected {expected}.")
+        if not np.isfinite(actions).all():
+            first = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
+            raise UsageError(f"The action of environment {first} is {actions[first]}: actions must be finite numbers.")
         self._control[:] = self.task.control(actions)[:, None]
         self._pool.rollout(
             self._models,
@@ -150,13 +157,7 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         if self._states is None:
             raise UsageError("step was called before reset: call reset() once first.")
-        actions = np.asarray(actions, np.float64)
-        if actions.shape != self.action_space.shape:
-            raise UsageError(f"step got actions of shape {actions.shape}, expected {self.action_space.shape}.")
-        if not np.isfinite(actions).all():
-            first = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
-            raise UsageError(f"The action of environment {first} is {actions[first]}: actions must be finite numbers.")
-        self._states = self._stepper(self._states, actions)
+        self._states = self._stepper(self._states, np.asarray(actions, np.float64))
         self._elapsed += 1
         observation = self.task.observation(self._states)
         reward = self.task.reward(self._states)
