@@ -1,7 +1,7 @@
 """The maze's row of the paper's table: every method, several seeds, at the paper's budget.
 
     python benchmarks/maze.py                    # writes results/maze.csv anew (about a quarter of an hour on 2 cores)
-    python benchmarks/maze.py --bonuses k-exemplar histogram none --set algo.cg_damping=0.1 \\
+    python benchmarks/maze.py --bonuses histogram none --set algo.cg_damping=0.1 \\
         --runs runs/benchmark-maze-damped --out results/maze-damped.csv
 
 The seeds begin at 200: none of them was used when the presets were chosen.
