@@ -141,6 +141,8 @@ def test_what_cannot_work_is_refused():
     env = corridors()
     with pytest.raises(UsageError, match="not with DQN"):
         DQN("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback("histogram"))
+    with pytest.raises(UsageError, match="did you mean 'median'"):
+        BonusCallback("histogram", centre="midian")
     bonus = LastPlace(env.observation_space, env.action_space)
     with pytest.raises(UsageError, match="beside a built bonus"):
         PPO("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback(bonus, bins=3))

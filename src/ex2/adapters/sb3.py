@@ -16,8 +16,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ex2.batch import Batch
 from ex2.bonus import Bonus, as_bonus
-from ex2.errors import UsageError
-from ex2.shaping import Weight, centred
+from ex2.errors import UsageError, unknown
+from ex2.shaping import CENTRES, Weight, centred
 
 
 class BonusCallback(BaseCallback):
@@ -45,6 +45,8 @@ class BonusCallback(BaseCallback):
         **settings: Any,
     ) -> None:
         super().__init__()
+        if centre not in CENTRES:
+            raise unknown("centre", centre, CENTRES)
         self._bonus, self._settings = bonus, settings
         self.weight = weight if isinstance(weight, Weight) else Weight(weight)
         self.centre = centre
