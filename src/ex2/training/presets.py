@@ -23,7 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "target_kl": 0.01,
                 # sb3-contrib's 0.1 outweighs the Fisher matrix where observations are as small as here, and the actor hardly
                 # learns to act by its position: every method, plain TRPO included, then ends against a wall (docs/design.md).
-                "cg_damping": 0.01,
+                "cg_damping": 0.03,
                 "learning_rate": 1e-3,
                 "batch_size": 500,
                 "n_critic_updates": 10,
