@@ -21,8 +21,8 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "gamma": 0.99,
                 "gae_lambda": 0.97,
                 "target_kl": 0.01,
-                # sb3-contrib's 0.1 outweighs the Fisher matrix where observations are as small as here, and the actor hardly
-                # learns to act by its position: every method, plain TRPO included, then ends against a wall (docs/design.md).
+                # sb3-contrib's 0.1 outweighs the Fisher matrix where observations are as small as here: the actor is slow to
+                # learn to act by its position, and is held at walls for long (docs/design.md).
                 "cg_damping": 0.03,
                 "learning_rate": 1e-3,
                 "batch_size": 500,
