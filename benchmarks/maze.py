@@ -4,7 +4,7 @@
     python benchmarks/maze.py --bonuses histogram none --set algo.cg_damping=0.1 \\
         --runs runs/benchmark-maze-damped --out results/maze-damped.csv
 
-The seeds begin at 200: none of them was used when the presets were chosen.
+The seeds begin at 200: none of them was used when the presets were chosen, but for TRPO's damping (docs/design.md).
 """
 
 from __future__ import annotations

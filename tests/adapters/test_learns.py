@@ -1,4 +1,7 @@
-"""EX2 reaches a goal that the plain algorithm with the same seeds does not."""
+"""EX2 reaches a goal that the plain algorithm with the same seeds does not.
+
+The lock has 20 places because plain TRPO opened one of 16 with one of these seeds, and walked down a plain corridor by itself.
+"""
 
 from __future__ import annotations
 
