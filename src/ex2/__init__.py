@@ -15,6 +15,7 @@ __all__ = [
     "Batch",
     "Bonus",
     "DensityBonus",
+    "ExemplarDensity",
     "UsageError",
     "Weight",
     "evaluate",
@@ -28,9 +29,13 @@ register()
 
 
 def __getattr__(name: str) -> Any:
-    """Training needs Stable-Baselines3, which takes a second to import: only when it is asked for."""
+    """Training needs Stable-Baselines3, and the estimator scikit-learn: they are imported only when asked for."""
     if name in {"train", "resume", "evaluate"}:
         from ex2.training import loop
 
         return getattr(loop, name)
+    if name == "ExemplarDensity":
+        from ex2.exemplar.density import ExemplarDensity
+
+        return ExemplarDensity
     raise AttributeError(f"module 'ex2' has no attribute {name!r}")

@@ -165,6 +165,9 @@ class Entry:
 
 BONUSES = {
     "none": Entry("ex2.bonuses.none:NoBonus", "no bonus: the plain algorithm"),
+    "kernel-exemplar": Entry(
+        "ex2.exemplar.kernel:KernelExemplar", "the exemplar model in closed form: a known kernel, one density"
+    ),
     "amortized": Entry("ex2.exemplar.amortized:AmortizedExemplar", "the paper's amortized exemplar model"),
     "k-exemplar": Entry("ex2.exemplar.k_exemplar:KExemplar", "the paper's K-exemplar model"),
     "kde": Entry("ex2.bonuses.kde:KernelDensityBonus", "a kernel density estimate of the visited states"),

@@ -78,9 +78,10 @@ class Stem(nn.Module):
 
     def spread(self) -> Tensor:
         """The standard deviation that each entry is divided by, [width]: 1 where the space is bounded, and for actions."""
-        if not self.standardise or not self.seen:
+        if not self.standardise:
             return torch.ones(self.row_width)
         spread = (self.deviation / self.seen).sqrt().clamp_min(1e-3).float()
+        spread = torch.where(self.seen > 0, spread, torch.ones_like(spread))
         return torch.cat([spread[: self.row_width - self.action_width], torch.ones(self.action_width, device=spread.device)])
 
     def forward(self, rows: Tensor) -> Tensor:

@@ -18,7 +18,16 @@ from ex2.bonus import Bonus, DensityBonus, settings_of
 from ex2.training import checkpoint
 from ex2.training.presets import PRESETS
 
-SMALL = {"steps": 3, "first_steps": 4, "groups": 16, "negatives": 32, "newton_negatives": 64, "pairs": 16, "subsample": 50}
+SMALL = {
+    "steps": 3,
+    "first_steps": 4,
+    "groups": 16,
+    "negatives": 32,
+    "newton_negatives": 64,
+    "pairs": 16,
+    "exemplars": 16,
+    "subsample": 50,
+}
 REFUSED = [("histogram", SPACES[kind][0]) for kind in ("unbounded", "image", "image-channels-first")]
 RATING = [name for name in BONUSES if name != "none"]
 

@@ -12,6 +12,7 @@ p(x) is proportional to (1 - D(x)) / D(x), with D(x) = E[D(z, z*)] at x = x* (or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,11 +26,15 @@ from ex2.bonus import Metrics
 from ex2.errors import UsageError
 from ex2.exemplar import propositions
 from ex2.exemplar.model import ExemplarModel
-from ex2.exemplar.smoothing import gaussian_kl, noisy_states, sample_latent
+from ex2.exemplar.smoothing import AUTO, gaussian_kl, noise_like, sample_latent
 from ex2.networks import Stem, mlp
 
 VECTOR_SIZES = {"hidden": 32, "latent": 16}  # paper, appendix
 IMAGE_SIZES = {"hidden": 64, "latent": 32}
+FIRST_KL_WEIGHT = 1e-3  # where an automatic one begins
+KL_WEIGHTS = (math.log(1e-6), math.log(1.0))  # logarithms between which it stays
+KL_SPEED = 0.02  # how far its logarithm moves in a step at most
+RELIEF = math.log(10.0)  # how far it falls after a collapse
 SCORE_CHUNK = 8_192  # rows scored at a time
 
 
@@ -51,23 +56,39 @@ class Encoder(nn.Module):
 class Pair(nn.Module):
     """Both encoders, and the discriminator on the pair of latents."""
 
+    log_kl_weight: Tensor
+    kl_target: Tensor
+    discriminator: nn.Sequential
+
     def __init__(self, inputs: Inputs, hidden: int, latent: int, gain: float) -> None:
         super().__init__()
         self.state = Encoder(inputs, hidden, latent, gain)
         self.exemplar = Encoder(inputs, hidden, latent, gain)
         self.discriminator = nn.Sequential(*mlp([2 * latent, hidden, hidden]), nn.Linear(hidden, 1))
+        self.register_buffer("log_kl_weight", torch.tensor(math.log(FIRST_KL_WEIGHT)))
+        self.register_buffer("kl_target", torch.ones(()))
 
     def logit(self, z: Tensor, own_z: Tensor) -> Tensor:
         """The log odds that x is the exemplar, [M], from z and z* [M, latent]."""
         return self.discriminator(torch.cat([z, own_z], dim=1)).squeeze(1)
+
+    def logits(self, z: Tensor, own_z: Tensor) -> Tensor:
+        """The log odds of every pair, [N, M] from z [N, latent] and z* [M, latent]: the first layer runs once for each side."""
+        first, latent = self.discriminator[0], z.shape[1]
+        assert isinstance(first, nn.Linear)
+        mine, other = z @ first.weight[:, :latent].T, own_z @ first.weight[:, latent:].T + first.bias
+        return self.discriminator[1:](mine[:, None] + other[None]).squeeze(2)
 
 
 class AmortizedExemplar(ExemplarModel):
     """The paper's amortized model as a bonus.
 
     Args:
-        kl_weight: how dearly information through the latents is paid for; more smooths more.
+        kl_weight: how dearly information through the latents is paid for; more smooths more. "auto" holds each encoder's KL at
+            the information rate aimed for, see `ex2.exemplar.smoothing`.
         pairs: exemplars in a gradient step, each shown once with itself and once with a negative.
+        all_pairs: show each exemplar with every negative of the step instead, positives and negatives still in equal weight;
+            the encoders run as often as before, and most of the cost is theirs.
         scatter: share of those exemplars that are moved away from visited states, by Gaussian noise of half the space's reach
             (one standard deviation where it has no bounds); vectors only. An exemplar may be any point: what D says of it is
             the density there. Without this, states that nobody visited are strange to the comparison itself, which then calls
@@ -85,8 +106,9 @@ class AmortizedExemplar(ExemplarModel):
         observation_space: spaces.Space,
         action_space: spaces.Space,
         *,
-        kl_weight: float = 0.01,
+        kl_weight: float | str = 0.01,
         pairs: int = 128,
+        all_pairs: bool = False,
         scatter: float = 0.0,
         samples: int = 8,
         learning_rate: float = 1e-4,
@@ -96,9 +118,11 @@ class AmortizedExemplar(ExemplarModel):
         **settings: Any,
     ) -> None:
         self.kl_weight, self.pairs, self.samples, self.learning_rate = kl_weight, pairs, samples, learning_rate
-        self.scatter = scatter
+        self.scatter, self.all_pairs = scatter, all_pairs
         self.sizes = {"hidden": hidden, "latent": latent, "gain": gain}
         super().__init__(observation_space, action_space, **settings)
+        if isinstance(kl_weight, str) and kl_weight != AUTO:
+            raise UsageError(f"kl_weight={kl_weight!r} must be a number or {AUTO!r}.")
         if pairs < 1 or samples < 0:
             raise UsageError(f"pairs={pairs} must be at least 1, and samples={samples} at least 0.")
         if not 0.0 <= scatter <= 1.0 or (scatter and self.inputs.image_shape):
@@ -111,18 +135,46 @@ class AmortizedExemplar(ExemplarModel):
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
         return [{"params": self.networks.parameters(), "lr": self.learning_rate}]
 
-    def loss(self, exemplars: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def draw(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """What `loss` takes, for one step: exemplars and as many negatives [B, D], and unit noise for states and latents."""
+        exemplars = self.draw_exemplars(rows)
+        negatives = self.replay.sample(self.pairs, self.generator)
+        return exemplars, negatives, *self.draw_noise(len(exemplars), rows.shape[1])
+
+    def draw_noise(self, count: int, width: int) -> tuple[Tensor, ...]:
+        latent = self.networks.state.mean.out_features
+        shapes = ((2 * count, width if self.sigma else 0), (2 * count, latent), (count, latent))
+        return *(torch.randn(shape, generator=self.generator) for shape in shapes), torch.tensor(self.sigma)
+
+    def loss(self, exemplars: Tensor, negatives: Tensor, *noise: Tensor) -> tuple[Tensor, ...]:
         """The negative objective over exemplars and as many negatives [B, D]: loss, KL, positive and negative logits."""
+        state_noise, latent_noise, own_noise, sigma = noise or self.draw_noise(*exemplars.shape)
         states = torch.cat([exemplars, negatives])
-        states = noisy_states(states, self.state_noise, self.networks.state.stem, self.generator)
+        if state_noise.shape[1]:
+            states = states + sigma * self.networks.state.stem.spread().to(states.device) * state_noise
         mean, log_variance = self.networks.state(states)
         own_mean, own_log_variance = self.networks.exemplar(exemplars)
-        z = sample_latent(mean, log_variance, self.generator)
-        own_z = sample_latent(own_mean, own_log_variance, self.generator)
-        positive, negative = self.networks.logit(z, own_z.repeat(2, 1)).chunk(2)
+        z = sample_latent(mean, log_variance, latent_noise)
+        own_z = sample_latent(own_mean, own_log_variance, own_noise)
         divergence = gaussian_kl(mean, log_variance).mean() + gaussian_kl(own_mean, own_log_variance).mean()
+        if self.all_pairs:
+            positive = self.networks.logit(z[: len(exemplars)], own_z)
+            negative = self.networks.logits(z[len(exemplars) :], own_z)
+        else:
+            positive, negative = self.networks.logit(z, own_z.repeat(2, 1)).chunk(2)
         cross_entropy = softplus(-positive).mean() + softplus(negative).mean()
-        return cross_entropy + self.kl_weight * divergence, divergence, positive, negative
+        return cross_entropy + self.kl_price(divergence) * divergence, divergence, positive, negative
+
+    def kl_price(self, divergence: Tensor) -> float | Tensor:
+        """The KL weight; an automatic one first moves so that each encoder's KL stays near the information rate aimed for."""
+        if isinstance(self.kl_weight, float | int):
+            return self.kl_weight
+        weight = self.networks.log_kl_weight
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                excess = (0.5 * divergence / self.networks.kl_target - 1.0).clamp(-1.0, 1.0)
+                weight.add_(KL_SPEED * excess).clamp_(*KL_WEIGHTS)
+        return weight.exp()
 
     def fit(self, batch: Batch) -> Metrics:
         rows = self.inputs.rows(batch)[batch.mask]
@@ -130,15 +182,21 @@ class AmortizedExemplar(ExemplarModel):
             return {}
         self.networks.state.stem.update(rows)
         self.networks.exemplar.stem.update(rows)
-        for _ in range(self.steps_now()):
-            exemplars = self.draw_exemplars(rows).to(self.device)
-            negatives = self.replay.sample(self.pairs, self.generator).to(self.device)
-            loss, divergence, positive, negative = self.loss(exemplars, negatives)
-            self.optimiser.zero_grad()
-            loss.backward()
-            self.optimiser.step()
-        self.fitted = True
-        return self.report(loss, positive, negative) | {"kl": divergence.item()}
+        self.adapt_noise(self.networks.state.stem)
+        self.networks.kl_target.fill_(self.rate_now())
+        train, held = self.split(rows)
+        held_draw = self.draw(held) if len(held) else None
+        loss, divergence, positive, negative = self.descend(lambda: self.draw(train), self.loss, held_draw)
+        weight = self.kl_weight if isinstance(self.kl_weight, float | int) else self.networks.log_kl_weight.exp().item()
+        return {"kl": divergence.item(), "kl_weight": weight} | self.report(loss, positive, negative)
+
+    @property
+    def automatic(self) -> bool:
+        return super().automatic or self.kl_weight == AUTO
+
+    def recover(self) -> None:
+        super().recover()
+        self.networks.log_kl_weight.sub_(RELIEF).clamp_(*KL_WEIGHTS)
 
     def draw_exemplars(self, rows: Tensor) -> Tensor:
         """Exemplars of a gradient step, [pairs, D], from the rows of the batch; a share of them scattered."""
@@ -163,8 +221,8 @@ class AmortizedExemplar(ExemplarModel):
             return torch.sigmoid(self.networks.logit(mean, own_mean))
         total = torch.zeros(len(rows), device=self.device)
         for _ in range(self.samples):
-            z = sample_latent(mean, log_variance, generator)
-            own_z = sample_latent(own_mean, own_log_variance, generator)
+            z = sample_latent(mean, log_variance, noise_like(mean, generator))
+            own_z = sample_latent(own_mean, own_log_variance, noise_like(own_mean, generator))
             total += torch.sigmoid(self.networks.logit(z, own_z))
         return total / self.samples
 

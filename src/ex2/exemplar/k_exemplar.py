@@ -28,7 +28,6 @@ from ex2.bonus import Metrics
 from ex2.errors import UsageError
 from ex2.exemplar import propositions
 from ex2.exemplar.model import ExemplarModel
-from ex2.exemplar.smoothing import noisy_states, with_noise
 from ex2.networks import Stem, mlp
 
 HIDDEN = 16  # paper, appendix: 2 layers of 16 units, tanh
@@ -104,30 +103,42 @@ class KExemplar(ExemplarModel):
         assert isinstance(stem, Stem)
         return stem
 
-    def sides(self, exemplars: Tensor, negatives: int, generator: torch.Generator, draws: int = 1) -> tuple[Tensor, Tensor]:
+    def sides(
+        self, exemplars: Tensor, negatives: int, generator: torch.Generator, draws: int = 1, common: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Features of exemplars [G, K, D] and of background states, [G, draws * K, F] and [negatives, F], with the noise.
 
-        The last feature is a constant 1, for the heads' bias.
+        The last feature is a constant 1, for the heads' bias. With `common`, every group gets the same noise.
         """
-        early, late = (draws, 1) if self.state_noise else (1, draws)  # where the draws part: before the trunk or behind it
+        groups = len(exemplars)
+
+        def noise(rows: Tensor) -> Tensor:
+            each = (len(rows) - negatives) // groups
+            unit = torch.randn(each * (1 if common else groups) + negatives, rows.shape[1], generator=generator)
+            own, other = unit.split([len(unit) - negatives, negatives])
+            return torch.cat([own.repeat(groups if common else 1, 1), other]).to(self.device)
+
+        early, late = (draws, 1) if self.sigma else (1, draws)  # where the draws part: before the trunk or behind it
         background = self.replay.sample(negatives, generator)
         rows = torch.cat([exemplars.repeat(1, early, 1).flatten(0, 1), background]).to(self.device)
-        seen = self.networks(noisy_states(rows, self.state_noise, self.stem, generator))
+        if self.sigma:
+            rows = rows + self.sigma * self.stem.spread().to(self.device) * noise(rows)
+        own, other = self.networks(rows).split([len(rows) - negatives, negatives])
+        own = own.view(groups, -1, other.shape[1]).repeat(1, late, 1)
+        seen = torch.cat([own.flatten(0, 1), other])
+        seen = with_one(seen + self.latent_noise * noise(seen) if self.latent_noise else seen)
         own, other = seen.split([len(seen) - negatives, negatives])
-        own = own.view(len(exemplars), -1, seen.shape[1]).repeat(1, late, 1)
-        noisy = with_noise(torch.cat([own.flatten(0, 1), other]), self.latent_noise, generator)
-        own, other = with_one(noisy).split([len(noisy) - negatives, negatives])
-        return own.view(len(exemplars), -1, own.shape[1]), other
+        return own.view(groups, -1, own.shape[1]), other
 
     @torch.no_grad()
-    def solve_heads(self, exemplars: Tensor, generator: torch.Generator) -> Tensor:
+    def solve_heads(self, exemplars: Tensor, generator: torch.Generator, common: bool = False) -> Tensor:
         """The best heads for exemplars [G, K, D] on the trunk as it is, [G, F]: Newton steps from zero, none too long."""
-        draws = self.draws if self.latent_noise or self.state_noise else 1
-        positives, negatives = self.sides(exemplars, self.newton_negatives, generator, draws)
+        draws = self.draws if self.latent_noise or self.sigma else 1
+        positives, negatives = self.sides(exemplars, self.newton_negatives, generator, draws, common)
         count, features = len(positives), positives.shape[-1]
-        penalty = torch.full((features,), self.ridge, device=positives.device)
+        penalty = positives.new_full((features,), self.ridge)
         products = (negatives[:, :, None] * negatives[:, None, :]).flatten(1)
-        heads = torch.zeros(count, features, device=positives.device)
+        heads = positives.new_zeros(count, features)
         for _ in range(self.newton_steps):
             own = torch.sigmoid(torch.einsum("gpf,gf->gp", positives, heads))
             other = torch.sigmoid(heads @ negatives.T)
@@ -155,38 +166,36 @@ class KExemplar(ExemplarModel):
         if not self.ready or not batch.mask.any():
             return {}
         self.stem.update(rows[batch.mask.flatten()])
+        self.adapt_noise(self.stem)
         groups = self.grouped(batch)
         chosen = groups[torch.randperm(len(groups), generator=self.generator)[: self.groups]]
         exemplars = rows[chosen]
         heads = self.solve_heads(exemplars, self.generator).requires_grad_()
         head_optimiser = torch.optim.Adam([heads], self.head_learning_rate, fused=True)
-        for _ in range(self.steps_now()):
+
+        def loss() -> tuple[Tensor, ...]:
             positives, negatives = self.sides(exemplars, self.negatives, self.generator)
             positive = torch.einsum("gpf,gf->gp", positives, heads)
             negative = negatives @ heads.T
             penalty = 0.5 * self.ridge * heads.square().sum(1)
-            loss = (softplus(-positive).mean(1) + softplus(negative).mean(0) + penalty).sum()
-            self.optimiser.zero_grad()
-            head_optimiser.zero_grad()
-            loss.backward()
-            self.optimiser.step()
-            head_optimiser.step()
-        self.fitted = True
-        return self.report(loss / len(chosen), positive, negative, telling=self.k is not None)
+            return (softplus(-positive).mean(1) + softplus(negative).mean(0) + penalty).sum(), positive, negative
+
+        total, positive, negative = self.descend(lambda: (), loss, held=(), also=head_optimiser)
+        return self.report(total / len(chosen), positive, negative, telling=self.k is not None)
 
     @torch.no_grad()
-    def discriminate(self, exemplars: Tensor) -> Tensor:
-        """D_g at each of its own exemplars [G, K, D], [G, K]."""
+    def discriminate(self, exemplars: Tensor, common: bool = False) -> Tensor:
+        """D_g at each of its own exemplars [G, K, D], [G, K]. With `common` draws it does not depend on the other groups."""
         generator = self.scoring_generator()
         answers = []
         for part in exemplars.split(HEAD_CHUNK):
-            heads = self.solve_heads(part, generator)
+            heads = self.solve_heads(part, self.scoring_generator() if common else generator, common)
             clean = with_one(self.networks(part.flatten(0, 1).to(self.device)))
             answers.append(torch.sigmoid(torch.einsum("gpf,gf->gp", clean.view(*part.shape[:2], -1), heads)))
         return torch.cat(answers).cpu()
 
     def log_density(self, rows: Tensor) -> Tensor:
-        return propositions.log_density(self.discriminate(rows[:, None])).squeeze(1)
+        return propositions.log_density(self.discriminate(rows[:, None], common=True)).squeeze(1)
 
     def log_density_of_batch(self, batch: Batch) -> Tensor:
         groups = self.grouped(batch)

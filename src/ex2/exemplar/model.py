@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import math
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,11 +14,23 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from ex2.bonus import DensityBonus, Metrics
-from ex2.errors import UsageError
+from ex2.errors import UsageError, unknown
+from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_rate, target_rate
 
 UNDECIDED = 0.05  # D within this of 1/2
 SATURATED = 0.001  # D within this of 1
 COLLAPSED = 0.95  # share of exemplars from which on it is called a collapse
+SCHEDULES = ("constant", "one-cycle")
+WARM_UP = 0.1  # share of the steps in which a one-cycle rate rises
+CHECKS = 5  # how often in a fit the held-out loss is looked at
+HELD_OUT = 0.1  # share of a batch's states that are held out for it
+FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
+PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
+CHUNK = 64  # steps whose draws are on a GPU at a time
+WARM_STEPS = 3  # before a step is captured as a CUDA graph
+
+Draw = Callable[[], tuple[Tensor, ...]]
+Loss = Callable[..., tuple[Tensor, ...]]
 
 
 class ExemplarModel(DensityBonus):
@@ -26,7 +40,17 @@ class ExemplarModel(DensityBonus):
         steps, first_steps: gradient steps for each batch, and for the first one (as many, unless it is said).
         state_noise: standard deviation of Gaussian noise on the states that are classified, in the units of `Inputs`
             (standard deviations where a space has no bounds); for vectors only. Exemplars themselves stay as they are.
+            "auto" chooses it from the data, see `ex2.exemplar.smoothing`.
+        information_rate: in nats, what "auto" holds; None for 0.4 log n, with n the states held.
+        schedule: of the learning rate within a fit: "constant" (the paper's), or "one-cycle", which rises and falls to 0.
+        tolerance: a fit ends early once its held-out loss has stopped falling by this much in a fifth of its steps; 0 takes
+            all steps.
     """
+
+    later = 1.0
+    """What learning rates are multiplied by after the first fit."""
+    smooths_features = False
+    """Whether state noise is put on fixed features, so that images can have it."""
 
     def __init__(
         self,
@@ -35,36 +59,153 @@ class ExemplarModel(DensityBonus):
         *,
         steps: int = 1_000,
         first_steps: int | None = None,
-        state_noise: float = 0.0,
+        state_noise: float | str = 0.0,
+        information_rate: float | None = None,
+        schedule: str = "constant",
+        tolerance: float = 0.0,
         **settings: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **settings)
         if steps < 1 or (first_steps is not None and first_steps < 1):
             raise UsageError(f"steps={steps} and first_steps={first_steps} must be at least 1.")
-        if state_noise and self.inputs.image_shape:
+        if isinstance(state_noise, str) and state_noise != AUTO:
+            raise UsageError(f"state_noise={state_noise!r} must be a number or {AUTO!r}.")
+        if not isinstance(state_noise, str) and state_noise < 0:
+            raise UsageError(f"state_noise={state_noise} must be 0 or more.")
+        if state_noise and self.inputs.image_shape and not self.smooths_features:
             raise UsageError(f"state_noise={state_noise} is for vectors: images are smoothed by noise in a latent space.")
+        if schedule not in SCHEDULES:
+            raise unknown("schedule of the learning rate", schedule, SCHEDULES)
+        if information_rate is not None and information_rate <= 0:
+            raise UsageError(f"information_rate={information_rate} must be above 0.")
         self.steps, self.first_steps, self.state_noise = steps, first_steps, state_noise
+        self.information_rate, self.schedule, self.tolerance = information_rate, schedule, tolerance
+        self.sigma = 0.0 if isinstance(state_noise, str) else float(state_noise)
+        self.seconds: float | None = None  # a fit ends after so long; not a setting, since no two runs would be the same
         self.fitted = False
+        self.fits = self.recoveries = 0
+        self.smoothed = 0  # states held when the noise was last adapted
+        self.networks = self._fresh(self.generator.initial_seed()).to(self.device)
+        self._make_optimiser()
+
+    def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.generator.initial_seed())
-            self.networks = self.build()
-        self.networks.to(self.device)
-        self.optimiser = torch.optim.Adam(self.parameter_groups(), fused=True)
+            torch.manual_seed(seed)
+            return self.build()
+
+    def _make_optimiser(self) -> None:
+        groups = list(self.parameter_groups())
+        captured = self.device.type == "cuda"
+        self.rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = torch.tensor(group["lr"], device=self.device) if captured else group["lr"]
+        self.optimiser = torch.optim.Adam(groups, fused=True, capturable=captured)
+        self._graph: _Graph | None = None
 
     @abc.abstractmethod
     def build(self) -> nn.Module:
-        """Makes the networks; called once, with PyTorch's generator seeded."""
+        """Makes the networks; called with PyTorch's generator seeded."""
 
     @abc.abstractmethod
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
         """What Adam trains, and how fast."""
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the amount of smoothing is chosen from the data."""
+        return self.state_noise == AUTO
+
+    def rate_now(self) -> float:
+        """The information rate in nats that automatic smoothing aims for."""
+        return target_rate(len(self.replay)) if self.information_rate is None else self.information_rate
+
+    def adapt_noise(self, standardise: Callable[[Tensor], Tensor]) -> None:
+        """Moves automatic noise towards the scale at which the states held have the information rate that is aimed for.
+
+        It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d
+        dimensions like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer,
+        until every place beside the path looked the same.
+        """
+        if self.state_noise == AUTO:
+            points = standardise(self.replay.sample(CENTRES, self.generator).to(self.device)).cpu()
+            found = sigma_of_rate(points, self.rate_now(), self.generator)
+            if self.sigma:
+                finer = (self.smoothed / len(self.replay)) ** (CELLS_POWER / points.shape[1])
+                found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
+            self.sigma, self.smoothed = found, len(self.replay)
+
+    def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows to train on, and those held out for early stopping (none without it)."""
+        if not self.tolerance or len(rows) < 2:
+            return rows, rows[:0]
+        order = torch.randperm(len(rows), generator=self.generator)
+        held = max(round(HELD_OUT * len(rows)), 1)
+        return rows[order[held:]], rows[order[:held]]
+
+    def descend(
+        self, draw: Draw, loss: Loss, held: tuple[Tensor, ...] | None = None, also: torch.optim.Optimizer | None = None
+    ) -> tuple[Tensor, ...]:
+        """Adam on `loss(*draw())`; returns what the last loss returned, its first entry the loss itself.
+
+        `draw` makes the tensors of one step on the CPU: all that is random. On a GPU the step is captured as a CUDA graph,
+        unless there is another optimiser `also`. `held` is what `loss` takes for states held out, for early stopping.
+        """
+        steps, started = self.steps_now(), time.monotonic()
+        best, checks = math.inf, max(steps // CHECKS, 1)
+        captured = self.device.type == "cuda" and also is None
+        result: tuple[Tensor, ...] = ()
+        for start in range(0, steps, CHUNK):
+            some = range(start, min(start + CHUNK, steps))
+            draws: Iterable[tuple[Tensor, ...]] = (draw() for _ in some)
+            if captured:
+                draws = zip(*(torch.stack(field).to(self.device) for field in zip(*draws, strict=True)), strict=True)
+            for step, drawn in zip(some, draws, strict=True):
+                progress = max(step / steps, (time.monotonic() - started) / self.seconds if self.seconds else 0.0)
+                if progress >= 1.0 and result:
+                    return result
+                self._set_rates(progress)
+                result = self._captured_step(drawn, loss) if captured else self._step(drawn, loss, also)
+                if held is not None and self.tolerance and (step + 1) % checks == 0:
+                    with torch.no_grad():
+                        now = loss(*(value.to(self.device) for value in held))[0].item()
+                    if now > best - self.tolerance:
+                        return result
+                    best = min(best, now)
+        return result
+
+    def _set_rates(self, progress: float) -> None:
+        factor = self.later if self.fitted else 1.0
+        if self.schedule == "one-cycle":
+            falling = max(progress - WARM_UP, 0.0) / (1.0 - WARM_UP)
+            factor *= max(min(progress / WARM_UP, 0.5 + 0.5 * math.cos(math.pi * falling)), 0.02)
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * factor)
+            else:
+                group["lr"] = rate * factor
+
+    def _step(self, drawn: tuple[Tensor, ...], loss: Loss, also: torch.optim.Optimizer | None) -> tuple[Tensor, ...]:
+        result = loss(*(value.to(self.device) for value in drawn))
+        optimisers = [self.optimiser] if also is None else [self.optimiser, also]
+        for optimiser in optimisers:
+            optimiser.zero_grad()
+        result[0].backward()
+        for optimiser in optimisers:
+            optimiser.step()
+        return result
+
+    def _captured_step(self, drawn: tuple[Tensor, ...], loss: Loss) -> tuple[Tensor, ...]:
+        if self._graph is None or not self._graph.fits(drawn):
+            self._graph = _Graph(drawn, loss, self.optimiser)
+        return self._graph.run(drawn)
 
     def report(self, loss: Tensor, positive: Tensor, negative: Tensor, telling: bool = True) -> Metrics:
         """Metrics from the last step's logits, and a warning where the discriminators have stopped saying anything.
 
         `undecided` is the share of exemplars with D near 1/2, `saturated` that with D near 1. Either at 1 means that every
         state looks equally novel: smoothing is too strong (posterior collapse) or too weak. `telling` is False for a
-        discriminator of whole batches, of which D = 1/2 is the right answer where they are alike.
+        discriminator of whole batches, of which D = 1/2 is the right answer where they are alike. Where smoothing is
+        automatic, networks that have collapsed (or whose loss is no number any more) begin anew with the next batch.
         """
         certainty = torch.sigmoid(positive.detach())
         metrics = {
@@ -73,14 +214,43 @@ class ExemplarModel(DensityBonus):
             "accuracy_negative": (negative < 0).float().mean().item(),
             "undecided": ((certainty - 0.5).abs() < UNDECIDED).float().mean().item(),
             "saturated": (certainty > 1.0 - SATURATED).float().mean().item(),
+            "smoothing": self.sigma,
         }
-        if telling and metrics["undecided"] > COLLAPSED:
+        self.fits += 1
+        self.fitted = True
+        lost = not math.isfinite(metrics["loss"])
+        collapsed = telling and metrics["undecided"] > COLLAPSED
+        if lost or (collapsed and self.automatic):
+            self.recover()
+        elif collapsed:
             warnings.warn(
                 "The discriminators have collapsed to D = 1/2: lower the KL weight or the noise, or fit longer.", stacklevel=3
             )
         if metrics["saturated"] > COLLAPSED:
             warnings.warn("The discriminators are sure of every state (D = 1): raise the KL weight or the noise.", stacklevel=3)
-        return metrics
+        return metrics | {"collapsed": float(lost or collapsed), "recoveries": float(self.recoveries)} | self.agreement()
+
+    def recover(self) -> None:
+        """Begins anew with other initial weights: the next batch is fitted like a first one. What was visited is kept."""
+        seed = int(torch.randint(2**31, (1,), generator=self.generator))
+        with torch.no_grad():
+            for old, new in zip(self.networks.parameters(), self._fresh(seed).parameters(), strict=True):
+                old.copy_(new)
+        self._make_optimiser()
+        self.fitted = False
+        self.recoveries += 1
+
+    def agreement(self) -> Metrics:
+        """The correlation of log p with a kernel estimate on states held, where there are few enough dimensions."""
+        wide = self.inputs.image_shape is not None or self.inputs.width > PROBE_DIMENSIONS
+        if wide or len(self.replay) < PROBES or self.fits % PROBE_EVERY != 1:
+            return {}
+        fixed = torch.Generator().manual_seed(0)
+        probes, centres = self.replay.sample(PROBES, fixed), self.replay.sample(CENTRES, fixed)
+        spread = torch.ones(self.inputs.width) if self.inputs.bounded else centres.std(0).clamp_min(1e-3)
+        exponents = torch.cdist(probes / spread, centres / spread).square() * (-0.5 / (self.sigma or 0.1) ** 2)
+        pair = torch.stack([self.log_density(probes), torch.logsumexp(exponents, 1)])
+        return {"kernel_correlation": torch.corrcoef(pair)[0, 1].nan_to_num().item()}
 
     def steps_now(self) -> int:
         """Gradient steps for the batch at hand."""
@@ -90,17 +260,64 @@ class ExemplarModel(DensityBonus):
         return super().state_dict() | {
             "networks": self.networks.state_dict(),
             "optimiser": self.optimiser.state_dict(),
+            "sigma": self.sigma,
             "fitted": self.fitted,
+            "fits": self.fits,
+            "recoveries": self.recoveries,
+            "smoothed": self.smoothed,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.networks.load_state_dict(state["networks"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.fitted = bool(state["fitted"])
+        self.sigma, self.fitted = float(state["sigma"]), bool(state["fitted"])
+        self.fits, self.recoveries = int(state["fits"]), int(state["recoveries"])
+        self.smoothed = int(state["smoothed"])
+        self._graph = None
 
     def to(self, device: str | torch.device) -> ExemplarModel:
         super().to(device)
         self.networks.to(self.device)
-        self.optimiser.load_state_dict(self.optimiser.state_dict())  # moves the moments to where the parameters are
+        moments = self.optimiser.state_dict()["state"]
+        self._make_optimiser()
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": moments})
         return self
+
+
+class _Graph:
+    """A training step captured as a CUDA graph: the draws are copied to where it reads them, and it is replayed."""
+
+    def __init__(self, drawn: tuple[Tensor, ...], loss: Loss, optimiser: torch.optim.Optimizer) -> None:
+        self.inputs = tuple(value.clone() for value in drawn)
+        self.loss, self.optimiser = loss, optimiser
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm = 0
+
+    def fits(self, drawn: tuple[Tensor, ...]) -> bool:
+        """Whether draws of these shapes can be replayed."""
+        return [value.shape for value in drawn] == [value.shape for value in self.inputs]
+
+    def run(self, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        for static, value in zip(self.inputs, drawn, strict=True):
+            static.copy_(value)
+        if self.graph is None and self.warm < WARM_STEPS:
+            self.warm += 1
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self._train()
+            torch.cuda.current_stream().wait_stream(stream)
+            return self.result
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._train()
+        self.graph.replay()
+        return self.result
+
+    def _train(self) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        self.result = self.loss(*self.inputs)
+        self.result[0].backward()
+        self.optimiser.step()

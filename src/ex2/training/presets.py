@@ -32,6 +32,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "bonus": {
             "none": {"weight": {"start": 0.0}},
+            "kernel-exemplar": {
+                "weight": {"start": 0.1, "schedule": "linear", "end": 0.0, "until": 0.8},
+                "settings": {"replay_capacity": 200_000, "min_replay": 10_000},
+            },
             # The paper rates state-action pairs, trains 1,000 steps of 128 pairs an iteration, has a KL weight of 0.01 and a
             # constant bonus weight of 0.01. Noise on the states instead of in a learned latent, some exemplars scattered over
             # the arena, and a weight that fades do better in 80 steps.

@@ -1,0 +1,268 @@
+"""The closed-form exemplar model against its closed form, and automatic smoothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from conftest import CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
+from ex2 import Batch, UsageError, make_bonus
+from ex2.exemplar import propositions
+from ex2.exemplar.features import Features
+from ex2.exemplar.kernel import KernelExemplar
+from ex2.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
+
+
+def places(rows: np.ndarray | torch.Tensor, envs: int = 4) -> Batch:
+    obs = torch.as_tensor(rows, dtype=torch.float32).reshape(-1, envs, np.shape(rows)[-1])
+    return Batch.of(obs, torch.zeros(*obs.shape[:2], 2), obs)
+
+
+def gaussian(count: int, seed: int = 0, scale: float = 0.25) -> torch.Tensor:
+    return scale * torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def true_log_density(points: torch.Tensor, sigma: float, scale: float = 0.25) -> torch.Tensor:
+    variance = scale**2 + sigma**2
+    return -points.square().sum(1) / (2 * variance) - math.log(2 * math.pi * variance)
+
+
+def test_the_loss_is_least_at_the_closed_form():
+    """With u = log (P * q) in place of the network, no shift, tilt or bump of it has a lower loss, whatever the odds."""
+    sigma, count = 0.15, 1_024
+    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma)
+    true = lambda x: true_log_density(x, sigma)  # noqa: E731
+    others = {
+        "shifted up": lambda x: true(x) + 0.2,
+        "shifted down": lambda x: true(x) - 0.2,
+        "flattened": lambda x: 0.8 * true(x) + 0.2 * true(torch.zeros(1, 2)),
+        "bumped": lambda x: true(x) + 0.5 * (x.norm(dim=1) < 0.2),
+    }
+    exemplars, background = gaussian(count), gaussian(count, seed=1)
+    drawn = (
+        exemplars,
+        exemplars + sigma * torch.randn(count, 2),
+        background + sigma * torch.randn(count, 2),
+        torch.tensor(sigma),
+    )
+
+    class Fixed(torch.nn.Module):
+        log_odds = torch.zeros(())
+
+        def forward(self, points):
+            return self.function(points)
+
+    for log_odds in (0.0, 1.5):
+        losses = {}
+        for name, function in {"true": true, **others}.items():
+            model.networks.log_density = fixed = Fixed()
+            fixed.function, fixed.log_odds = function, torch.tensor(log_odds)
+            with torch.no_grad():
+                losses[name] = model.loss(*drawn)[0].item()
+        assert min(losses, key=losses.get) == "true", losses
+
+
+def test_all_pairs_are_the_optimal_discriminators():
+    """The logits of a trained model are those of the paper's noisy optimal discriminator, pair by pair."""
+    sigma = 0.15
+    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, first_steps=600)
+    model.remember(places(gaussian(20_000)))
+    model.fit(places(gaussian(2_000, seed=1)))
+    exemplars, states = gaussian(50, seed=2), gaussian(60, seed=3)
+    with torch.no_grad():
+        _, _, logits = model.loss(exemplars, exemplars, states, torch.tensor(sigma))
+    found = torch.sigmoid(logits + model.networks.log_density.log_odds)
+    kernel = -torch.cdist(exemplars, states).square() / (2 * sigma**2) + propositions.log_kernel_peak(sigma, 2)
+    expected = propositions.optimal_discriminator(kernel, true_log_density(states, sigma).expand_as(kernel))
+    assert (found - expected).abs().mean() < 0.02
+
+
+def test_log_density_is_normalised():
+    sigma = 0.1
+    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, first_steps=800)
+    model.remember(places(gaussian(20_000)))
+    model.fit(places(gaussian(2_000, seed=1)))
+    points = gaussian(500, seed=2)
+    found = model.log_density(points) + propositions.log_kernel_peak(sigma, 2)
+    true = true_log_density(points, sigma)
+    assert np.corrcoef(found, true)[0, 1] > 0.98
+    assert (found - true).mean().abs() < 0.1
+    assert 0.85 < np.polyfit(true, found, 1)[0] < 1.15
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.3])
+def test_odds_are_balanced_and_tell_the_information_rate(sigma):
+    """D is about 1/2 at the exemplars, narrow kernel or wide; log nu is the mutual information, known for a Gaussian."""
+    settings = {"remembered": 0.0, "scatter": 0.0}
+    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, first_steps=800, **settings)
+    model.remember(places(gaussian(20_000)))
+    metrics = model.fit(places(gaussian(4_000, seed=1)))
+    assert metrics["information_rate"] == pytest.approx(math.log1p((0.25 / sigma) ** 2), abs=0.25)
+    assert 0.25 < metrics["accuracy_positive"] < 0.85
+    assert metrics["collapsed"] == 0.0
+
+
+def test_what_nobody_visited_is_novel():
+    model = KernelExemplar(VECTOR, CONTINUOUS, first_steps=600)
+    near = torch.tensor([-0.5, -0.5]) + gaussian(4_000, scale=0.1)
+    for _ in range(3):
+        model.observe(places(near))
+    far = torch.tensor([[0.5, 0.5], [0.7, -0.4], [-0.5, 0.6], [0.0, 0.3]])
+    assert model.log_density(far).max() < model.log_density(near).median() - 2.0
+
+
+def test_information_rate_of_a_gaussian():
+    """I = d/2 log(1 + s^2 / sigma^2) for Gaussian data; the scale that is found for a rate has it."""
+    generator = torch.Generator().manual_seed(0)
+    for dimensions in (2, 8):
+        points = torch.randn(2_048, dimensions, generator=generator)
+        noise = torch.randn(512, dimensions, generator=generator)
+        for sigma in (0.5, 1.0):
+            exact = dimensions / 2 * math.log1p(sigma**-2)
+            assert information_rate(points, sigma, noise) == pytest.approx(exact, rel=0.15)
+        sigma = sigma_of_rate(points, 2.0, generator)
+        assert dimensions / 2 * math.log1p(sigma**-2) == pytest.approx(2.0, abs=0.4)
+
+
+@pytest.mark.parametrize("rate", [0.5, 3.0, 50.0])
+@pytest.mark.parametrize("points", ["all the same", "two places", "wide"])
+def test_automatic_noise_is_always_a_number(points, rate):
+    rows = {
+        "all the same": torch.ones(50, 3),
+        "two places": torch.eye(3)[torch.arange(50) % 2],
+        "wide": 1e4 * torch.randn(50, 3),
+    }
+    sigma = sigma_of_rate(rows[points], rate, torch.Generator().manual_seed(0))
+    assert math.isfinite(sigma)
+    assert sigma > 0
+
+
+def test_automatic_noise_follows_what_is_seen():
+    """It grows with the reach of the states, shrinks as they become many, and not because an agent settles in one place."""
+    model = KernelExemplar(UNBOUNDED, CONTINUOUS, first_steps=5, steps=5, replay_capacity=4_000)
+    bounded = KernelExemplar(VECTOR, CONTINUOUS, first_steps=5, steps=5, replay_capacity=4_000)
+    noises = []
+    for scale in (0.05, 0.05, 0.3, 0.3, 0.3, 0.3, 0.002, 0.002, 0.002, 0.002):
+        bounded.observe(places(gaussian(2_000, seed=len(noises), scale=scale)))
+        noises.append(bounded.sigma)
+    assert noises[0] == 0.0  # nothing was held yet
+    assert noises[5] > 1.1 * noises[1]
+    assert noises[-1] >= noises[5]  # the FIFO was full all along
+    model.observe(make_batch(SPACES["unbounded"]))
+    model.observe(make_batch(SPACES["unbounded"]))
+    assert model.sigma > 0
+    assert target_rate(10_000) > target_rate(100)
+
+
+def test_collapse_is_recovered_from():
+    """A KL weight that is far too dear collapses the amortized model; an automatic one falls, and it begins anew."""
+    batch = make_batch(SPACES["vector-continuous"], 200, 4)
+    model = make_bonus("amortized", *SPACES["vector-continuous"], kl_weight="auto", steps=150, learning_rate=1e-2, pairs=64)
+    model.remember(batch)
+    with torch.no_grad():
+        model.networks.log_kl_weight.fill_(0.0)
+        for parameter in model.networks.discriminator.parameters():
+            parameter.zero_()
+    metrics = [model.fit(batch)]
+    assert metrics[0]["collapsed"] == 1.0
+    assert metrics[0]["recoveries"] == 1.0
+    while metrics[-1]["collapsed"] and len(metrics) < 12:
+        metrics.append(model.fit(batch))
+    assert metrics[-1]["collapsed"] == 0.0
+    assert metrics[-1]["kl_weight"] < metrics[0]["kl_weight"]
+
+
+def test_a_loss_that_is_no_number_is_recovered_from():
+    model = KernelExemplar(VECTOR, CONTINUOUS, first_steps=20, steps=20)
+    model.observe(places(gaussian(400)))
+    model.observe(places(gaussian(400)))
+    with torch.no_grad():
+        model.networks.log_density.head.weight.fill_(float("nan"))
+    assert model.fit(places(gaussian(400)))["collapsed"] == 1.0
+    metrics = model.fit(places(gaussian(400)))
+    assert math.isfinite(metrics["loss"])
+    assert torch.isfinite(model.log_density(gaussian(50))).all()
+
+
+def test_early_stopping_ends_a_fit_that_has_settled():
+    for name in ("kernel-exemplar", "amortized", "k-exemplar"):
+        taken = []
+        for tolerance in (0.0, 100.0):
+            model = make_bonus(name, VECTOR, CONTINUOUS, steps=50, first_steps=50, state_noise=0.1, tolerance=tolerance)
+            model.remember(places(gaussian(400)))
+            step, count = model._step, []
+            model._step = lambda *a, step=step, count=count: count.append(1) or step(*a)
+            model.fit(places(gaussian(400, seed=1)))
+            taken.append(len(count))
+        assert taken == [50, 20], name
+
+
+def moving_dot(count: int, steps: int, noisy: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Short films [steps, count, 16, 16, 3] of a dot that drifts, and its position; the rest changes at random if noisy."""
+    random = np.random.default_rng(seed)
+    start = np.where(random.random((count, 1)) < 0.8, 0.3, 0.7) + random.normal(0, 0.05, (count, 2))
+    position = start + np.cumsum(random.normal(0, 0.01, (steps, count, 2)), 0)
+    pixel = (np.arange(16) + 0.5) / 16
+    near = np.exp(-0.5 * ((pixel - position[..., :1]) / 0.1) ** 2)[:, :, None, :]
+    near = near * np.exp(-0.5 * ((pixel - position[..., 1:]) / 0.1) ** 2)[..., None]
+    behind = random.random((steps, count, 16, 16, 3)) if noisy else np.full((16, 16, 3), 0.5)
+    images = near[..., None] * [1.0, 0.8, 0.1] + (1 - near[..., None]) * 0.6 * behind
+    return (255 * images).astype(np.uint8), position
+
+
+@pytest.mark.parametrize(("noisy", "projection"), [(False, "variance"), (True, "neighbours")])
+def test_images_by_what_is_on_them(noisy, projection):
+    """Four times out of five the dot is in one place; the density of pictures follows the density of places."""
+    model = make_bonus("kernel-exemplar", IMAGE, CONTINUOUS, projection=projection, components=8, first_steps=500)
+    films, _ = moving_dot(300, 6, noisy)
+    batch = Batch.of(films, np.zeros((6, 300, 2)), films)
+    model.remember(batch)
+    model.fit(batch)
+    films, position = moving_dot(300, 1, noisy, seed=1)
+    log_density = model.log_density(torch.as_tensor(films).flatten(0, 1).flatten(1)).numpy()
+    often = position[0, :, 0] < 0.5
+    assert log_density[often].mean() > log_density[~often].mean() + 0.5
+
+
+def test_neighbours_need_time():
+    model = make_bonus("kernel-exemplar", IMAGE, CONTINUOUS, projection="neighbours")
+    films, _ = moving_dot(20, 1, False)
+    batch = Batch.of(films, np.zeros((1, 20, 2)), films)
+    model.remember(batch)
+    with pytest.raises(UsageError, match="adjacent in time"):
+        model.fit(batch)
+
+
+def test_features_of_many_sizes():
+    for shape in ((8, 8, 1), (32, 32, 3), (3, 32, 32), (4, 84, 84), (84, 84, 1), (60, 80, 3)):
+        model = KernelExemplar(spaces.Box(0, 255, shape, np.uint8), CONTINUOUS)
+        rows = torch.randint(256, (40, math.prod(shape)), dtype=torch.uint8)
+        model.networks.features.fit(rows, rows[:0, None].repeat(1, 2, 1))
+        seen = model.networks.features(rows)
+        assert seen.shape == (40, 16), shape
+        assert seen.square().mean() == pytest.approx(1.0, abs=0.1)
+
+
+def test_settings_that_cannot_work_are_refused():
+    for wrong, named in (
+        ({"state_noise": 0.0}, "state_noise"),
+        ({"state_noise": "much"}, "much"),
+        ({"state_noise": -1.0}, "state_noise"),
+        ({"scatter": 0.8, "remembered": 0.4}, "scatter"),
+        ({"hidden": 0}, "hidden"),
+        ({"schedule": "cosine"}, "cosine"),
+        ({"information_rate": 0.0}, "information_rate"),
+        ({"features": "deep"}, "deep"),
+        ({"projection": "random"}, "random"),
+        ({"components": 0}, "components"),
+    ):
+        with pytest.raises(UsageError, match=named):
+            make_bonus("kernel-exemplar", IMAGE, CONTINUOUS, **wrong)
+    with pytest.raises(UsageError, match="kl_weight"):
+        make_bonus("amortized", VECTOR, CONTINUOUS, kl_weight="some")
+    with pytest.raises(UsageError, match="too small"):
+        Features(make_bonus("none", spaces.Box(0, 255, (6, 6, 3), np.uint8), CONTINUOUS).inputs)
