@@ -30,7 +30,7 @@ LARGEST = 1_024  # features that the projection is fitted to; of more, random co
 
 
 class Features(nn.Module):
-    """Rows as `Inputs` makes them -> [M, `width`], with a variance of about 1 in each direction.
+    """Rows as `Inputs` makes them -> [M, `width`], with a variance of about 1, as a mean over directions.
 
     Args:
         kind: for images, "convolutions" or "pixels".
@@ -42,6 +42,7 @@ class Features(nn.Module):
     directions: Tensor
     filters: Tensor
     mixing: Tensor
+    variance: Tensor
 
     def __init__(self, inputs: Inputs, kind: str = "convolutions", components: int = 16, projection: str | None = None) -> None:
         super().__init__()
@@ -73,6 +74,7 @@ class Features(nn.Module):
             self.register_buffer("centre", torch.zeros(combined))
             self.register_buffer("directions", torch.zeros(combined, width))
         self.width = width + inputs.action_width
+        self.register_buffer("variance", torch.ones(self.width))  # of each direction; by the projection, 1 for others
 
     def _seen(self, rows: Tensor) -> Tensor:
         """States [M, row] without their actions, before the projection."""
@@ -123,6 +125,7 @@ class Features(nn.Module):
             values, directions = torch.linalg.eigh(covariance)
         scale = values[-keep:].mean().clamp_min(1e-12).rsqrt()
         self.directions.copy_(directions[:, -keep:] * scale)
+        self.variance[:keep] = values[-keep:].clamp_min(1e-12) * scale.square()
 
     @torch.no_grad()
     def forward(self, rows: Tensor) -> Tensor:

@@ -69,15 +69,15 @@ class LogDensity(nn.Module):
         super().__init__()
         self.body = mlp([dimensions + 2 * waves] + [hidden] * layers, nn.SiLU)
         self.head = nn.Linear(hidden, 1)
-        self.register_buffer("variance", torch.ones(()))
+        self.register_buffer("variance", torch.ones(dimensions))
         self.register_buffer("frequencies", torch.randn(dimensions, waves))
         self.register_buffer("log_odds", torch.zeros(()))
 
     def forward(self, points: Tensor) -> Tensor:
         phases = points @ self.frequencies
-        learned = self.head(self.body(torch.cat([points, phases.cos(), phases.sin()], dim=1))).squeeze(1)
-        normaliser = 0.5 * points.shape[1] * torch.log(2.0 * math.pi * self.variance)
-        return learned - 0.5 * points.square().sum(1) / self.variance - normaliser
+        scaled = points / self.variance.sqrt()
+        learned = self.head(self.body(torch.cat([scaled, phases.cos(), phases.sin()], dim=1))).squeeze(1)
+        return learned - 0.5 * scaled.square().sum(1) - 0.5 * torch.log(2.0 * math.pi * self.variance).sum()
 
 
 class Networks(nn.Module):
@@ -157,7 +157,8 @@ class KernelExemplar(ExemplarModel):
         negative = peak + scale * torch.cdist(exemplars, negatives, compute_mode="use_mm_for_euclid_dist").square() - other
         if torch.is_grad_enabled():
             with torch.no_grad():
-                u.log_odds.lerp_(positive.mean().clamp(-30.0, 30.0), 1.0 - ODDS_MEMORY)
+                visited = positive[round(self.scatter * len(positive)) :]  # the scattered ones come first
+                u.log_odds.lerp_(visited.mean().clamp(-30.0, 30.0), 1.0 - ODDS_MEMORY)
         log_odds = u.log_odds.clone()
         positive, negative = positive - log_odds, negative - log_odds
         cross_entropy = softplus(-positive).mean() + log_odds.exp() * softplus(negative).mean()
@@ -201,7 +202,7 @@ class KernelExemplar(ExemplarModel):
         u = self.networks.log_density
         unit = torch.randn(u.frequencies.shape, generator=self.generator)
         u.frequencies.copy_(unit * FREQUENCY / self.sigma)
-        u.variance.fill_(1.0 + self.sigma**2)
+        u.variance.copy_(self.networks.features.variance + self.sigma**2)
         points = with_noise(new[: self.exemplars], self.sigma, self.generator).to(self.device)
         u.log_odds.fill_(log_kernel_peak(self.sigma, new.shape[1]) - 0.5 * new.shape[1] - u(points).mean().item())
 

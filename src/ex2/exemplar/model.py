@@ -6,7 +6,7 @@ import abc
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,13 +20,14 @@ from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_rate, ta
 UNDECIDED = 0.05  # D within this of 1/2
 SATURATED = 0.001  # D within this of 1
 COLLAPSED = 0.95  # share of exemplars from which on it is called a collapse
+PATIENCE = 5  # fits in a row that end so before automatic smoothing begins anew: young networks are undecided, too
 SCHEDULES = ("constant", "one-cycle")
 WARM_UP = 0.1  # share of the steps in which a one-cycle rate rises
 CHECKS = 5  # how often in a fit the held-out loss is looked at
 HELD_OUT = 0.1  # share of a batch's states that are held out for it
 FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
-CHUNK = 64  # steps whose draws are on a GPU at a time
+CHUNK = 16  # steps whose draws go to a GPU at a time
 WARM_STEPS = 3  # before a step is captured as a CUDA graph
 
 Draw = Callable[[], tuple[Tensor, ...]]
@@ -83,7 +84,7 @@ class ExemplarModel(DensityBonus):
         self.sigma = 0.0 if isinstance(state_noise, str) else float(state_noise)
         self.seconds: float | None = None  # a fit ends after so long; not a setting, since no two runs would be the same
         self.fitted = False
-        self.fits = self.recoveries = 0
+        self.fits = self.recoveries = self.undecided_fits = 0
         self.smoothed = 0  # states held when the noise was last adapted
         self.networks = self._fresh(self.generator.initial_seed()).to(self.device)
         self._make_optimiser()
@@ -158,7 +159,7 @@ class ExemplarModel(DensityBonus):
             some = range(start, min(start + CHUNK, steps))
             draws: Iterable[tuple[Tensor, ...]] = (draw() for _ in some)
             if captured:
-                draws = zip(*(torch.stack(field).to(self.device) for field in zip(*draws, strict=True)), strict=True)
+                draws = zip(*(self._uploaded(field) for field in zip(*draws, strict=True)), strict=True)
             for step, drawn in zip(some, draws, strict=True):
                 progress = max(step / steps, (time.monotonic() - started) / self.seconds if self.seconds else 0.0)
                 if progress >= 1.0 and result:
@@ -172,6 +173,12 @@ class ExemplarModel(DensityBonus):
                         return result
                     best = min(best, now)
         return result
+
+    def _uploaded(self, values: Sequence[Tensor]) -> Tensor:
+        """Values of one field of several draws, stacked on the GPU; copied while it is busy with the draws before."""
+        staged = torch.empty((len(values), *values[0].shape), dtype=values[0].dtype, pin_memory=True)
+        torch.stack(values, out=staged)  # type: ignore[arg-type]
+        return staged.to(self.device, non_blocking=True)
 
     def _set_rates(self, progress: float) -> None:
         factor = self.later if self.fitted else 1.0
@@ -205,7 +212,7 @@ class ExemplarModel(DensityBonus):
         `undecided` is the share of exemplars with D near 1/2, `saturated` that with D near 1. Either at 1 means that every
         state looks equally novel: smoothing is too strong (posterior collapse) or too weak. `telling` is False for a
         discriminator of whole batches, of which D = 1/2 is the right answer where they are alike. Where smoothing is
-        automatic, networks that have collapsed (or whose loss is no number any more) begin anew with the next batch.
+        automatic, networks that stay collapsed begin anew; those whose loss is no number any more do so at once.
         """
         certainty = torch.sigmoid(positive.detach())
         metrics = {
@@ -220,9 +227,10 @@ class ExemplarModel(DensityBonus):
         self.fitted = True
         lost = not math.isfinite(metrics["loss"])
         collapsed = telling and metrics["undecided"] > COLLAPSED
-        if lost or (collapsed and self.automatic):
+        self.undecided_fits = self.undecided_fits + 1 if collapsed else 0
+        if lost or (self.automatic and self.undecided_fits >= PATIENCE):
             self.recover()
-        elif collapsed:
+        elif collapsed and not self.automatic:
             warnings.warn(
                 "The discriminators have collapsed to D = 1/2: lower the KL weight or the noise, or fit longer.", stacklevel=3
             )
@@ -238,6 +246,7 @@ class ExemplarModel(DensityBonus):
                 old.copy_(new)
         self._make_optimiser()
         self.fitted = False
+        self.undecided_fits = 0
         self.recoveries += 1
 
     def agreement(self) -> Metrics:
@@ -264,6 +273,7 @@ class ExemplarModel(DensityBonus):
             "fitted": self.fitted,
             "fits": self.fits,
             "recoveries": self.recoveries,
+            "undecided_fits": self.undecided_fits,
             "smoothed": self.smoothed,
         }
 
@@ -273,7 +283,7 @@ class ExemplarModel(DensityBonus):
         self.optimiser.load_state_dict(state["optimiser"])
         self.sigma, self.fitted = float(state["sigma"]), bool(state["fitted"])
         self.fits, self.recoveries = int(state["fits"]), int(state["recoveries"])
-        self.smoothed = int(state["smoothed"])
+        self.undecided_fits, self.smoothed = int(state["undecided_fits"]), int(state["smoothed"])
         self._graph = None
 
     def to(self, device: str | torch.device) -> ExemplarModel:
