@@ -10,7 +10,7 @@ help:
 	@echo "make demo     train EX2 on the maze, about two minutes, and draw what it found novel"
 	@echo "make test     lint, types, doctests and tests"
 	@echo "make format   put the code in the project's format"
-	@echo "make bench    measure speeds (minutes) and the maze's scores (a quarter of an hour)"
+	@echo "make bench    measure speeds, densities, costs and the maze's scores (three quarters of an hour)"
 	@echo "make clean    remove the environment and the caches"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -25,7 +25,7 @@ install: $(INSTALLED)
 
 demo: install
 	rm -rf runs/demo
-	$(BIN)/ex2 train maze --bonus amortized --seed 200 --out runs/demo
+	$(BIN)/ex2 train maze --bonus kernel-exemplar --seed 200 --out runs/demo
 	$(BIN)/ex2 plot runs/demo --beside results/maze.csv
 
 check: install
@@ -42,6 +42,8 @@ format: install
 
 bench: install
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/density.py
+	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/maze.py
 
 clean:

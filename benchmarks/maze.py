@@ -24,7 +24,9 @@ COLUMNS = ["task", "bonus", "seed", "steps", "score", "seconds", "bonus_share", 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bonuses", nargs="+", default=["k-exemplar", "amortized", "kde", "histogram", "none"])
+    parser.add_argument(
+        "--bonuses", nargs="+", default=["kernel-exemplar", "k-exemplar", "amortized", "kde", "histogram", "none"]
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[200, 201, 202, 203, 204])
     parser.add_argument("--steps", type=int, default=800_000)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed on to ex2 train")

@@ -38,6 +38,14 @@ def test_train_eval_plot_resume(run, capsys):
     assert "Score" in capsys.readouterr().out
 
 
+def test_density_figure(run, capsys):
+    picture = run.parent / "density.png"
+    assert main(["density-figure", str(run), "--out", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(["density-figure", str(run), "--model", "kernel"]) == 2
+    assert "did you mean 'kernel-exemplar'" in capsys.readouterr().err
+
+
 def test_listings(capsys):
     assert main(["tasks"]) == 0
     assert main(["bonuses"]) == 0
@@ -46,7 +54,7 @@ def test_listings(capsys):
         assert word in printed
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["resume"], ["eval"], ["plot"], ["tasks"], ["bonuses"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["resume"], ["eval"], ["plot"], ["density-figure"], ["tasks"], ["bonuses"]])
 def test_help_everywhere_with_examples(command, capsys):
     with pytest.raises(SystemExit) as stop:
         build_parser().parse_args([*command, "--help"])

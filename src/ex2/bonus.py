@@ -191,6 +191,16 @@ def make_bonus(name: str, observation_space: spaces.Space, action_space: spaces.
     return kind(observation_space, action_space, **settings)
 
 
+def check_device(name: str) -> None:
+    """Refuses a device that PyTorch does not know or this machine does not have."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"There is no device {name!r}: use cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"The device {name!r} is not there: PyTorch sees no GPU, use cpu.")
+
+
 def parameters_of(kind: type[Bonus]) -> dict[str, inspect.Parameter]:
     """The keyword settings of a bonus class, its bases' included, but for its seed and device."""
     found: dict[str, inspect.Parameter] = {}

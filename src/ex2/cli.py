@@ -1,4 +1,4 @@
-"""The command line: `ex2 train`, `resume`, `eval`, `plot`, `tasks`, `bonuses`."""
+"""The command line: `ex2 train`, `resume`, `eval`, `plot`, `density-figure`, `tasks`, `bonuses`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from rich.table import Table
 
 import ex2
 from ex2.bonus import BONUSES, settings_of
-from ex2.errors import UsageError
+from ex2.errors import UsageError, unknown
 from ex2.tasks import TASKS
 
 console = Console()
+FIGURE_STEPS = 80_000  # of the run that is made for `density-figure`
 
 EXAMPLES = """examples:
   ex2 train maze --bonus k-exemplar --seed 1
@@ -67,7 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     train = command("train", _train, "train an agent on a task", "ex2 train maze --bonus amortized --out runs/maze-0")
     train.add_argument("task", help="a task, as 'ex2 tasks' lists them")
-    train.add_argument("--bonus", default="amortized", help="a bonus, as 'ex2 bonuses' lists them (default: amortized)")
+    train.add_argument(
+        "--bonus", default="kernel-exemplar", help="a bonus, as 'ex2 bonuses' lists them (default: kernel-exemplar)"
+    )
     train.add_argument("--algo", default="trpo", help="trpo or ppo (default: trpo)")
     train.add_argument("--steps", type=int, help="environment steps (default: the task's preset)")
     train.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
@@ -95,6 +99,20 @@ def build_parser() -> argparse.ArgumentParser:
     plot.add_argument("run", type=Path, help="the run's folder")
     plot.add_argument("--out", type=Path, help="the picture (default: plot.png in the run's folder)")
     plot.add_argument("--beside", type=Path, metavar="CSV", help="recorded results to compare with, such as results/maze.csv")
+
+    density = command(
+        "density-figure",
+        _density_figure,
+        "draw the paper's figure 2: exemplar against empirical density, and more and more smoothing",
+        "ex2 density-figure runs/maze-0 --out density.png",
+    )
+    density.add_argument(
+        "run", type=Path, nargs="?", help="a run of the maze (default: one of 80,000 steps is made, in half a minute)"
+    )
+    density.add_argument("--out", type=Path, default=Path("density.png"), help="the picture (default: density.png)")
+    density.add_argument(
+        "--model", default="kernel-exemplar", help="kernel-exemplar, amortized or k-exemplar (default: kernel-exemplar)"
+    )
 
     command("tasks", _tasks, "list the tasks", "ex2 tasks")
     command("bonuses", _bonuses, "list the bonuses and their settings", "ex2 bonuses")
@@ -173,6 +191,27 @@ def _plot(options: argparse.Namespace) -> int:
             label = f"plain {config.algo.upper()}" if name == "none" else name
             table.add_row(f"{label}, recorded, {count} seeds", f"{mean:.1f}", _number(paper.get(name)))
         console.print(table)
+    console.print(f"The picture is {target}.", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _density_figure(options: argparse.Namespace) -> int:
+    from ex2.exemplar.density import SETTINGS
+    from ex2.plots import density_figure
+    from ex2.training.display import Display
+    from ex2.training.loop import configure, train
+
+    if options.model not in SETTINGS:
+        raise unknown("model", options.model, SETTINGS)
+    if not options.out.parent.is_dir():
+        raise UsageError(f"The folder {options.out.parent} of the picture does not exist: make it, or choose another --out.")
+    with tempfile.TemporaryDirectory() as made:
+        folder = options.run
+        if folder is None:
+            folder = Path(made) / "run"
+            with Display(configure("maze", options.model, steps=FIGURE_STEPS), console=console) as display:
+                train("maze", options.model, steps=FIGURE_STEPS, out=folder, listener=display)
+        target = density_figure(folder, options.out, options.model)
     console.print(f"The picture is {target}.", soft_wrap=True, highlight=False)
     return 0
 

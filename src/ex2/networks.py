@@ -31,6 +31,16 @@ def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float
     return nn.Sequential(*layers)
 
 
+def image_layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
+    """Height, width, channels of an image's shape, and whether channels come last.
+
+    >>> image_layout((4, 84, 84)), image_layout((32, 48, 3))
+    ((84, 84, 4, False), (32, 48, 3, True))
+    """
+    last = shape[2] < shape[0]
+    return (*shape, True) if last else (*shape[1:], shape[0], False)  # type: ignore[return-value]
+
+
 class Stem(nn.Module):
     """Rows as `Inputs` makes them -> features [M, `width`]: what every exemplar network begins with.
 
@@ -42,6 +52,7 @@ class Stem(nn.Module):
     mean: Tensor
     deviation: Tensor
     seen: Tensor
+    unit: Tensor
 
     def __init__(self, inputs: Inputs) -> None:
         super().__init__()
@@ -49,13 +60,13 @@ class Stem(nn.Module):
         self.standardise = not inputs.image_shape and not inputs.bounded
         self.action_width = inputs.action_width
         self.row_width = self.width = inputs.width
+        self.register_buffer("unit", torch.ones(inputs.width), persistent=False)
         if self.standardise:
             self.register_buffer("mean", torch.zeros(inputs.width, dtype=torch.float64))
             self.register_buffer("deviation", torch.zeros(inputs.width, dtype=torch.float64))  # sum of squares around the mean
             self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
         if self.image_shape:
-            self.channels_last = self.image_shape[2] < self.image_shape[0]
-            height, width, channels = self.image_shape if self.channels_last else (*self.image_shape[1:], self.image_shape[0])
+            height, width, channels, self.channels_last = image_layout(self.image_shape)
             layers: list[nn.Module] = []
             for _ in range(CONVOLUTIONS):
                 layers += [nn.Conv2d(channels, FILTERS, KERNEL, STRIDE), nn.ReLU()]
@@ -79,7 +90,7 @@ class Stem(nn.Module):
     def spread(self) -> Tensor:
         """The standard deviation that each entry is divided by, [width]: 1 where the space is bounded, and for actions."""
         if not self.standardise:
-            return torch.ones(self.row_width)
+            return self.unit
         spread = (self.deviation / self.seen).sqrt().clamp_min(1e-3).float()
         spread = torch.where(self.seen > 0, spread, torch.ones_like(spread))
         return torch.cat([spread[: self.row_width - self.action_width], torch.ones(self.action_width, device=spread.device)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 
 from ex2.bonus import DensityBonus
 from ex2.errors import UsageError
+from ex2.exemplar.density import ExemplarDensity
 from ex2.shaping import bonus_of_density
 from ex2.tasks import TASKS
 from ex2.training.loop import Trainer, history, load
 
 GRID = 48  # cells a side of the maps
+NATS = 10.0  # nats below the highest that densities are drawn down to
+TOY_POINTS, TOY_REACH = 20_000, 3.6
 ACTIONS = 8  # remembered actions that a state-action density is averaged over
 INK, MUTED, ACCENT = "#1f2430", "#8a8f9c", "#2f6fdb"
 
@@ -42,23 +46,79 @@ def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dic
         _draw_curve(axes[-1], folder, trainer, recorded or {})
         config = trainer.config
         figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps: score {trainer.score:.1f}", fontsize=11)
-        target = Path(path) if path is not None else folder / "plot.png"
-        try:
-            figure.savefig(target, dpi=150)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"The picture {target} cannot be written ({error}).") from None
+        return _save(figure, Path(path) if path is not None else folder / "plot.png")
+
+
+def _save(figure: Figure, target: Path) -> Path:
+    try:
+        figure.savefig(target, dpi=150)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The picture {target} cannot be written ({error}).") from None
     return target
+
+
+def density_figure(
+    folder: str | Path, path: str | Path, model: str = "kernel-exemplar", smoothings: Sequence[float] = (0.03, 0.15, 0.5)
+) -> Path:
+    """The paper's figure 2: (a) the density that a run's exemplar model has of its task, (b) the visits themselves, and
+    (c) a toy data set with more and more smoothing, in standard deviations of the data, estimated by `model`."""
+    trainer = load(folder)
+    trainer.env.close()
+    bonus = trainer.bonus
+    arena = getattr(importlib.import_module(TASKS[trainer.config.task].module), "ARENA", None)
+    if arena is None:
+        raise UsageError(f"The task {trainer.config.task!r} has no map to draw densities on: use a run of the maze.")
+    if not isinstance(bonus, DensityBonus) or not bonus.ready:
+        raise UsageError(
+            f"The run {folder} has no density yet: its bonus is {trainer.config.bonus!r}, {trainer.steps:,} steps in."
+        )
+    with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK}):
+        figure = Figure(figsize=(12.5, 3.9), layout="constrained")
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[2.1, 1])[0]
+        shown = {
+            f"a) {trainer.config.bonus}": np.where(arena.reachable(GRID), density_map(bonus, GRID), np.nan),
+            f"b) empirical, {len(bonus.replay):,} visits": visit_map(bonus, GRID),
+        }
+        top = np.nanmax([np.nanmax(values) for values in shown.values()])
+        for axis, (title, values) in zip(left.subplots(1, 2), shown.items(), strict=True):
+            _draw_map(left, axis, title, values, arena, "viridis", vmin=top - NATS, vmax=top)
+        left.suptitle("log probability of a place, and of a cell", fontsize=9)
+        points = toy(TOY_POINTS, np.random.default_rng(0))
+        middle = np.linspace(-TOY_REACH, TOY_REACH, 2 * GRID)
+        grid = np.stack(np.meshgrid(middle, middle), -1).reshape(-1, 2)
+        axes = right.subplots(2, 2).flat
+        axes[0].plot(*points[:3_000].T, ".", markersize=1, color=ACCENT)
+        axes[0].set(xlim=(-TOY_REACH, TOY_REACH), ylim=(-TOY_REACH, TOY_REACH), aspect="equal")
+        _plain(axes[0], "data")
+        for axis, smoothing in zip(axes[1:], smoothings, strict=True):
+            density = ExemplarDensity(model, smoothing=smoothing, random_state=0).fit(points)
+            axis.imshow(np.exp(density.score_samples(grid)).reshape(len(middle), -1), origin="lower", cmap="viridis")
+            _plain(axis, f"smoothing {smoothing}")
+        right.suptitle(f"c) {model}, more and more smoothing", fontsize=9)
+        return _save(figure, Path(path))
+
+
+def toy(count: int, random: np.random.Generator) -> np.ndarray:
+    """Points on a spiral of three arms, [count, 2]."""
+    along = np.sqrt(random.random(count))
+    angle = 2.5 * along + 2 * np.pi / 3 * random.integers(3, size=count)
+    return 3 * along[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + random.normal(0, 0.1, (count, 2))
+
+
+def visit_map(bonus: DensityBonus, cells: int) -> np.ndarray:
+    """The logarithm of the share of remembered states in each cell of the space, [cells, cells] with y first."""
+    places = bonus.replay.rows()[:, :2].numpy()
+    visits, _, _ = np.histogram2d(places[:, 0], places[:, 1], bins=cells, range=[[-1, 1], [-1, 1]])
+    return np.where(visits.T > 0, np.log(np.maximum(visits.T, 1.0) / len(places)), np.nan)
 
 
 def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Any) -> None:
     bonus: DensityBonus = trainer.bonus
     log_density = density_map(bonus, GRID)
-    places = bonus.replay.rows()[:, :2].numpy()
-    visits, _, _ = np.histogram2d(places[:, 0], places[:, 1], bins=GRID, range=[[-1, 1], [-1, 1]])
     reachable = arena.reachable(GRID)
     shown = {
         "estimated log density": np.where(reachable, log_density, np.nan),
-        f"visits, last {len(bonus.replay):,} (log)": np.where(visits.T > 0, np.log(np.maximum(visits.T, 1.0)), np.nan),
+        f"visits, last {len(bonus.replay):,} (log share)": visit_map(bonus, GRID),
         "bonus": np.where(
             reachable,
             bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form),  # type: ignore[arg-type]
@@ -66,17 +126,26 @@ def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Any) -> None:
         ),
     }
     for axis, (title, values), colours in zip(axes, shown.items(), ("viridis", "viridis", "magma"), strict=False):
-        image = axis.imshow(values, origin="lower", extent=arena.extent, cmap=colours)
-        bar = figure.colorbar(image, ax=axis, shrink=0.75, pad=0.02)
-        bar.outline.set_visible(False)
-        for begin, end in arena.walls:
-            axis.plot(*np.transpose([begin, end]), color=INK, linewidth=3, solid_capstyle="round")
-        for (x, y), name in ((arena.start, "S"), (arena.goal, "G")):
-            axis.plot(x, y, "o", markersize=11, color="white", markeredgecolor=INK)
-            axis.text(x, y, name, ha="center", va="center", fontsize=7, weight="bold")
-        axis.set_title(title, fontsize=9)
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
+        _draw_map(figure, axis, title, values, arena, colours)
+
+
+def _draw_map(figure: FigureBase, axis: Axes, title: str, values: np.ndarray, arena: Any, colours: str, **limits: Any) -> None:
+    """Values [cells, cells] over the arena, with its walls, start and goal."""
+    image = axis.imshow(values, origin="lower", extent=arena.extent, cmap=colours, **limits)
+    bar = figure.colorbar(image, ax=axis, shrink=0.75, pad=0.02)
+    bar.outline.set_visible(False)
+    for begin, end in arena.walls:
+        axis.plot(*np.transpose([begin, end]), color=INK, linewidth=3, solid_capstyle="round")
+    for (x, y), name in ((arena.start, "S"), (arena.goal, "G")):
+        axis.plot(x, y, "o", markersize=11, color="white", markeredgecolor=INK)
+        axis.text(x, y, name, ha="center", va="center", fontsize=7, weight="bold")
+    _plain(axis, title)
+
+
+def _plain(axis: Axes, title: str) -> None:
+    axis.set_title(title, fontsize=9)
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
 
 
 def density_map(bonus: DensityBonus, cells: int) -> np.ndarray:

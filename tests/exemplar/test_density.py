@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -74,10 +75,24 @@ def test_a_budget_of_time():
     assert np.corrcoef(density.score_samples(points), smoothed(density, points))[0, 1] > 0.9
 
 
-def test_latent_noise_ranks():
+def test_latent_noise_is_held_at_its_rate():
+    """The automatic KL weight ends inside its limits, with the rate that as many points ask for, and points still differ."""
     density = ExemplarDensity("amortized", noise="latent", random_state=0).fit(gaussian(1_000))
-    assert np.isfinite(density.score_samples(gaussian(50, seed=1))).all()
-    assert density.model_.automatic
+    assert np.std(density.score_samples(gaussian(50, seed=1))) > 0
+    networks = density.model_.networks
+    assert 1e-5 < networks.log_kl_weight.exp().item() < 0.5
+    assert networks.kl_target.item() == pytest.approx(0.4 * np.log(1_000), rel=0.01)
+
+
+def test_constant_columns():
+    data = np.hstack([gaussian(2_000), np.full((2_000, 1), 7.0)])
+    density = ExemplarDensity(random_state=0, steps=300).fit(data)
+    assert np.isfinite(density.score_samples(data[:10])).all()
+
+
+def test_what_says_nothing_is_warned_of():
+    with pytest.warns(ConvergenceWarning, match="collapsed 3 times"):
+        ExemplarDensity("amortized", noise="latent", smoothing=100.0, steps=100, random_state=0).fit(gaussian(300))
 
 
 def test_what_cannot_work_is_refused():
@@ -88,7 +103,14 @@ def test_what_cannot_work_is_refused():
         (ExemplarDensity(smoothing=-1.0), "smoothing"),
         (ExemplarDensity(smoothing="much"), "much"),
         (ExemplarDensity(noise="latent"), "noise='state' only"),
+        (ExemplarDensity(smoothing=None), "None"),
+        (ExemplarDensity(smoothing=np.nan), "nan"),
+        (ExemplarDensity("k-exemplar", noise="latent", smoothing="much"), "much"),
+        (ExemplarDensity(max_seconds=0), "max_seconds"),
+        (ExemplarDensity(steps=1.5), "1.5"),
+        (ExemplarDensity(device="gpu"), "gpu"),
         (ExemplarDensity(settings={"hiden": 3}), "hiden"),
+        (ExemplarDensity(settings={"seed": 3}), "seed"),
     ):
         with pytest.raises(UsageError, match=named):
             clone(estimator).fit(data)

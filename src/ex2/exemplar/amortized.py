@@ -84,8 +84,8 @@ class AmortizedExemplar(ExemplarModel):
     """The paper's amortized model as a bonus.
 
     Args:
-        kl_weight: how dearly information through the latents is paid for; more smooths more. "auto" holds each encoder's KL at
-            the information rate aimed for, see `ex2.exemplar.smoothing`.
+        kl_weight: how dearly information through the latents is paid for; more smooths more. "auto" holds the
+            encoders' KL, their mean, at the information rate aimed for, see `ex2.exemplar.smoothing`.
         pairs: exemplars in a gradient step, each shown once with itself and once with a negative.
         all_pairs: show each exemplar with every negative of the step instead, positives and negatives still in equal weight;
             the encoders run as often as before, and most of the cost is theirs.
@@ -132,6 +132,10 @@ class AmortizedExemplar(ExemplarModel):
         paper = IMAGE_SIZES if self.inputs.image_shape else VECTOR_SIZES
         return Pair(self.inputs, **{name: paper[name] if size is None else size for name, size in self.sizes.items()})  # type: ignore[arg-type]
 
+    @property
+    def stem(self) -> Stem:
+        return self.networks.state.stem
+
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
         return [{"params": self.networks.parameters(), "lr": self.learning_rate}]
 
@@ -151,7 +155,7 @@ class AmortizedExemplar(ExemplarModel):
         state_noise, latent_noise, own_noise, sigma = noise or self.draw_noise(*exemplars.shape)
         states = torch.cat([exemplars, negatives])
         if state_noise.shape[1]:
-            states = states + sigma * self.networks.state.stem.spread().to(states.device) * state_noise
+            states = states + sigma * self.networks.state.stem.spread() * state_noise
         mean, log_variance = self.networks.state(states)
         own_mean, own_log_variance = self.networks.exemplar(exemplars)
         z = sample_latent(mean, log_variance, latent_noise)
@@ -166,8 +170,8 @@ class AmortizedExemplar(ExemplarModel):
         return cross_entropy + self.kl_price(divergence) * divergence, divergence, positive, negative
 
     def kl_price(self, divergence: Tensor) -> float | Tensor:
-        """The KL weight; an automatic one first moves so that each encoder's KL stays near the information rate aimed for."""
-        if isinstance(self.kl_weight, float | int):
+        """The KL weight; an automatic one first moves so that the encoders' mean KL stays near the information rate."""
+        if not isinstance(self.kl_weight, str):
             return self.kl_weight
         weight = self.networks.log_kl_weight
         if torch.is_grad_enabled():
@@ -187,7 +191,7 @@ class AmortizedExemplar(ExemplarModel):
         train, held = self.split(rows)
         held_draw = self.draw(held) if len(held) else None
         loss, divergence, positive, negative = self.descend(lambda: self.draw(train), self.loss, held_draw)
-        weight = self.kl_weight if isinstance(self.kl_weight, float | int) else self.networks.log_kl_weight.exp().item()
+        weight = self.networks.log_kl_weight.exp().item() if isinstance(self.kl_weight, str) else float(self.kl_weight)
         return {"kl": divergence.item(), "kl_weight": weight} | self.report(loss, positive, negative)
 
     @property
@@ -196,18 +200,16 @@ class AmortizedExemplar(ExemplarModel):
 
     def recover(self) -> None:
         super().recover()
-        self.networks.log_kl_weight.sub_(RELIEF).clamp_(*KL_WEIGHTS)
+        self.networks.log_kl_weight.sub_(RELIEF).nan_to_num_(math.log(FIRST_KL_WEIGHT)).clamp_(*KL_WEIGHTS)
 
     def draw_exemplars(self, rows: Tensor) -> Tensor:
         """Exemplars of a gradient step, [pairs, D], from the rows of the batch; a share of them scattered."""
         exemplars = rows[torch.randint(len(rows), (self.pairs,), generator=self.generator)]
         far = round(self.scatter * self.pairs)
         if far:
-            stem = self.networks.state.stem
-            width = self.inputs.width - self.inputs.action_width  # actions stay as they were taken
-            spread = stem.spread().cpu()[:width] * (0.5 if self.inputs.bounded else 1.0)
-            moved = exemplars[:far, :width] + spread * torch.randn(far, width, generator=self.generator)
-            exemplars[:far, :width] = moved.clamp(-1.0, 1.0) if self.inputs.bounded else moved
+            width = self.inputs.width - self.inputs.action_width
+            spread = self.stem.spread().cpu()[:width] * (0.5 if self.inputs.bounded else 1.0)
+            self.scatter_rows(exemplars[:far], spread)
         return exemplars
 
     @torch.no_grad()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ex2.batch import Batch
-from ex2.bonus import make_bonus
+from ex2.bonus import check_device, make_bonus
 from ex2.errors import UsageError, unknown
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
@@ -43,6 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What each model is built with here; `settings` comes on top."""
 NOISES = ("state", "latent")
 LATENT_NOISE = 0.1  # of the K-exemplar model where none is said
+TRIES = 3  # fits, if those before have collapsed
 LONGEST = 1_000_000  # steps within a time budget
 
 
@@ -75,8 +78,9 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         settings: other settings of the model, such as {"hidden": 64}.
 
     Attributes:
-        model_: the trained exemplar model. smoothing_: the noise's standard deviation. information_rate_: in nats, what a
-        smoothed point tells of where it came from ("kernel-exemplar" only). n_features_in_.
+        model_: the trained exemplar model. smoothing_: the standard deviation of noise on states, in those of the features
+        (scale_), 0 for latent noise. information_rate_: in nats, what a smoothed point tells of where it came from
+        ("kernel-exemplar" only). n_features_in_.
 
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> density = ExemplarDensity(steps=100, random_state=0).fit(X)
@@ -111,8 +115,16 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             raise unknown("model", self.model, SETTINGS)
         if self.noise not in NOISES:
             raise unknown("noise", self.noise, NOISES)
-        if not isinstance(self.smoothing, str) and self.smoothing <= 0:
-            raise UsageError(f"smoothing={self.smoothing} must be above 0, or {AUTO!r}.")
+        number = isinstance(self.smoothing, int | float | np.number)
+        if self.smoothing != AUTO and not (number and np.isfinite(self.smoothing) and self.smoothing > 0):  # type: ignore[operator]
+            raise UsageError(f"smoothing={self.smoothing!r} must be a number above 0, or {AUTO!r}.")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise UsageError(f"max_seconds={self.max_seconds} must be above 0, or None.")
+        if self.steps is not None and (self.steps != int(self.steps) or self.steps < 1):
+            raise UsageError(f"steps={self.steps} must be a whole number of at least 1, or None.")
+        for name in set(self.settings or {}) & {"seed", "device", "replay_capacity", "state_noise"}:
+            raise UsageError(f"settings={{{name!r}: ...}} is set by the estimator itself: use its own arguments.")
+        check_device(self.device)
         chosen = dict(SETTINGS[self.model])
         if self.noise == "state":
             chosen["state_noise"] = self.smoothing
@@ -144,6 +156,17 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         batch = Batch.of(rows[:, None], torch.zeros(len(X), 1, X.shape[1]), rows[:, None])
         model.remember(batch)
         metrics = model.fit(batch)
+        for _ in range(TRIES - 1):
+            if metrics["collapsed"]:
+                if model.fitted:
+                    model.begin_anew()
+                metrics = model.fit(batch)
+        if metrics["collapsed"]:
+            warnings.warn(
+                f"The discriminators have collapsed {TRIES} times, and these densities say nothing: change smoothing or steps.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         model.networks.double()  # so that a row's score does not depend on the rows that are scored with it
         self.model_, self.smoothing_ = model, model.sigma
         self.information_rate_ = metrics.get("information_rate", float("nan"))
@@ -159,7 +182,10 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         found = self.model_.log_density(self._rows(X).double()).double().numpy()
         if self.noise == "latent":
             return found
-        return found + log_kernel_peak(self.smoothing_, X.shape[1]) - np.log(self.scale_).sum()
+        stem = self.model_.stem
+        assert stem is not None
+        spread = self.scale_ * stem.spread().double().cpu().numpy()
+        return found + log_kernel_peak(self.smoothing_, X.shape[1]) - np.log(spread).sum()
 
     def score(self, X: Any, y: Any = None) -> float:
         """The total log density of X, as `sklearn.neighbors.KernelDensity` has it."""

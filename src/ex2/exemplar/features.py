@@ -19,7 +19,7 @@ from torch.nn.functional import avg_pool2d, conv2d
 
 from ex2.batch import Inputs
 from ex2.errors import UsageError, unknown
-from ex2.networks import FILTERS, KERNEL, STRIDE, Stem
+from ex2.networks import FILTERS, KERNEL, STRIDE, Stem, image_layout
 
 FEATURES = ("convolutions", "pixels")
 PROJECTIONS = ("variance", "neighbours")
@@ -42,7 +42,6 @@ class Features(nn.Module):
     directions: Tensor
     filters: Tensor
     mixing: Tensor
-    variance: Tensor
 
     def __init__(self, inputs: Inputs, kind: str = "convolutions", components: int = 16, projection: str | None = None) -> None:
         super().__init__()
@@ -56,14 +55,12 @@ class Features(nn.Module):
         self.projection = projection or ("variance" if inputs.image_shape else None)
         self.stem: Stem | None = None
         if inputs.image_shape:
-            height, wide, channels = sorted(inputs.image_shape, reverse=True)
-            self.channels_last = inputs.image_shape[2] < inputs.image_shape[0]
+            height, wide, channels, self.channels_last = image_layout(inputs.image_shape)
             scale = (channels * KERNEL**2) ** -0.5
             self.register_buffer("filters", torch.randn(FILTERS, channels, KERNEL, KERNEL) * scale)
-            if min(height, wide) < 2 * KERNEL:
+            if kind == "convolutions" and min(height, wide) < 2 * KERNEL:
                 raise UsageError(f"Images of shape {inputs.image_shape} are too small for the convolutions: 8x8 at least.")
-            blank = torch.zeros(1, inputs.width, dtype=torch.uint8)
-            width = self._seen(blank).shape[1]
+            width = self._convolve(torch.zeros(1, inputs.width - inputs.action_width, dtype=torch.uint8)).shape[1]
         else:
             self.stem = Stem(inputs)
             width = inputs.width - inputs.action_width
@@ -74,14 +71,13 @@ class Features(nn.Module):
             self.register_buffer("centre", torch.zeros(combined))
             self.register_buffer("directions", torch.zeros(combined, width))
         self.width = width + inputs.action_width
-        self.register_buffer("variance", torch.ones(self.width))  # of each direction; by the projection, 1 for others
 
     def _seen(self, rows: Tensor) -> Tensor:
         """States [M, row] without their actions, before the projection."""
         states = rows[:, : rows.shape[1] - self.action_width]
         if self.stem is not None:
-            return self.stem(rows)[:, : states.shape[1]]
-        return torch.cat([self._convolve(part) for part in states.split(CHUNK)])
+            return self._combined(self.stem(rows)[:, : states.shape[1]])
+        return torch.cat([self._combined(self._convolve(part)) for part in states.split(CHUNK)])
 
     def _convolve(self, states: Tensor) -> Tensor:
         assert self.image_shape is not None
@@ -93,8 +89,7 @@ class Features(nn.Module):
         sides = seen.shape[2:]
         return avg_pool2d(seen, [max(s // 3, 1) for s in sides], [max(s // CELLS, 1) for s in sides]).flatten(1)
 
-    def _mixed(self, rows: Tensor) -> Tensor:
-        seen = self._seen(rows)
+    def _combined(self, seen: Tensor) -> Tensor:
         return seen @ self.mixing if len(self.mixing) else seen
 
     def update(self, rows: Tensor) -> None:
@@ -107,15 +102,13 @@ class Features(nn.Module):
         """Fits the projection to rows [M, row], and to pairs of rows adjacent in time [P, 2, row]."""
         if not self.projection:
             return
-        seen = self._mixed(rows).double()
+        seen = self._seen(rows).double()
         self.centre.copy_(seen.mean(0))
         apart = seen - seen.mean(0)
         covariance = apart.T @ apart / len(seen)
         keep = self.directions.shape[1]
         if self.projection == "neighbours":
-            if not len(neighbours):
-                raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
-            steps = self._mixed(neighbours[:, 0]).double() - self._mixed(neighbours[:, 1]).double()
+            steps = self._seen(neighbours[:, 0]).double() - self._seen(neighbours[:, 1]).double()
             within = steps.T @ steps / (2 * len(steps))
             within.diagonal().add_(RIDGE * within.diagonal().mean() + 1e-9)
             whiten = torch.linalg.inv(torch.linalg.cholesky(within))
@@ -125,12 +118,11 @@ class Features(nn.Module):
             values, directions = torch.linalg.eigh(covariance)
         scale = values[-keep:].mean().clamp_min(1e-12).rsqrt()
         self.directions.copy_(directions[:, -keep:] * scale)
-        self.variance[:keep] = values[-keep:].clamp_min(1e-12) * scale.square()
 
     @torch.no_grad()
     def forward(self, rows: Tensor) -> Tensor:
         if not self.projection:
             assert self.stem is not None
             return self.stem(rows)
-        states = (self._mixed(rows) - self.centre) @ self.directions
+        states = (self._seen(rows) - self.centre) @ self.directions
         return torch.cat([states, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)

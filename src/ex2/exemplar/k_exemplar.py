@@ -122,7 +122,7 @@ class KExemplar(ExemplarModel):
         background = self.replay.sample(negatives, generator)
         rows = torch.cat([exemplars.repeat(1, early, 1).flatten(0, 1), background]).to(self.device)
         if self.sigma:
-            rows = rows + self.sigma * self.stem.spread().to(self.device) * noise(rows)
+            rows = rows + self.sigma * self.stem.spread() * noise(rows)
         own, other = self.networks(rows).split([len(rows) - negatives, negatives])
         own = own.view(groups, -1, other.shape[1]).repeat(1, late, 1)
         seen = torch.cat([own.flatten(0, 1), other])

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError, unknown
+from ex2.exemplar.captured import CapturedStep, Loss
 from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_rate, target_rate
+from ex2.networks import Stem
 
 UNDECIDED = 0.05  # D within this of 1/2
 SATURATED = 0.001  # D within this of 1
@@ -28,10 +30,8 @@ HELD_OUT = 0.1  # share of a batch's states that are held out for it
 FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
 CHUNK = 16  # steps whose draws go to a GPU at a time
-WARM_STEPS = 3  # before a step is captured as a CUDA graph
 
 Draw = Callable[[], tuple[Tensor, ...]]
-Loss = Callable[..., tuple[Tensor, ...]]
 
 
 class ExemplarModel(DensityBonus):
@@ -42,10 +42,10 @@ class ExemplarModel(DensityBonus):
         state_noise: standard deviation of Gaussian noise on the states that are classified, in the units of `Inputs`
             (standard deviations where a space has no bounds); for vectors only. Exemplars themselves stay as they are.
             "auto" chooses it from the data, see `ex2.exemplar.smoothing`.
-        information_rate: in nats, what "auto" holds; None for 0.4 log n, with n the states held.
-        schedule: of the learning rate within a fit: "constant" (the paper's), or "one-cycle", which rises and falls to 0.
-        tolerance: a fit ends early once its held-out loss has stopped falling by this much in a fifth of its steps; 0 takes
-            all steps.
+        information_rate: in nats, what "auto" holds, up to 6.1; None for 0.4 log n, with n the states held.
+        schedule: of the learning rate within a fit: "constant" (the paper's), or "one-cycle", which rises and falls to 2 %.
+        tolerance: a fit ends early once its loss on exemplars that are held out (for K-exemplar heads, which belong to their
+            exemplars: on other noise and background) falls by less than this in a fifth of its steps; 0 takes all steps.
     """
 
     later = 1.0
@@ -94,18 +94,26 @@ class ExemplarModel(DensityBonus):
             torch.manual_seed(seed)
             return self.build()
 
-    def _make_optimiser(self) -> None:
+    def _make_optimiser(self, moments: dict[int, Any] | None = None) -> None:
+        """A new Adam for this device, with the moments of an old one; learning rates are tensors where steps are captured."""
         groups = list(self.parameter_groups())
         captured = self.device.type == "cuda"
         self.rates = [group["lr"] for group in groups]
         for group in groups:
             group["lr"] = torch.tensor(group["lr"], device=self.device) if captured else group["lr"]
         self.optimiser = torch.optim.Adam(groups, fused=True, capturable=captured)
-        self._graph: _Graph | None = None
+        if moments:
+            self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": moments})
+        self._graph: CapturedStep | None = None
 
     @abc.abstractmethod
     def build(self) -> nn.Module:
         """Makes the networks; called with PyTorch's generator seeded."""
+
+    @property
+    @abc.abstractmethod
+    def stem(self) -> Stem | None:
+        """What standardises the states that are classified; None for features of images."""
 
     @abc.abstractmethod
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
@@ -130,10 +138,17 @@ class ExemplarModel(DensityBonus):
         if self.state_noise == AUTO:
             points = standardise(self.replay.sample(CENTRES, self.generator).to(self.device)).cpu()
             found = sigma_of_rate(points, self.rate_now(), self.generator)
-            if self.sigma:
+            if self.sigma and self.fitted:
                 finer = (self.smoothed / len(self.replay)) ** (CELLS_POWER / points.shape[1])
                 found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
             self.sigma, self.smoothed = found, len(self.replay)
+
+    def scatter_rows(self, rows: Tensor, spread: Tensor | float) -> None:
+        """Moves rows [M, D] by Gaussian noise, in place: not their actions, and not out of a bounded space."""
+        width = rows.shape[1] - self.inputs.action_width
+        moved = rows[:, :width] + spread * torch.randn(len(rows), width, generator=self.generator)
+        bounded = self.inputs.bounded and not self.inputs.image_shape
+        rows[:, :width] = moved.clamp(-1.0, 1.0) if bounded else moved
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The rows to train on, and those held out for early stopping (none without it)."""
@@ -203,18 +218,19 @@ class ExemplarModel(DensityBonus):
 
     def _captured_step(self, drawn: tuple[Tensor, ...], loss: Loss) -> tuple[Tensor, ...]:
         if self._graph is None or not self._graph.fits(drawn):
-            self._graph = _Graph(drawn, loss, self.optimiser)
+            self._graph = CapturedStep(drawn, loss, self.optimiser)
         return self._graph.run(drawn)
 
-    def report(self, loss: Tensor, positive: Tensor, negative: Tensor, telling: bool = True) -> Metrics:
+    def report(self, loss: Tensor, positive: Tensor, negative: Tensor, telling: bool = True, log_odds: float = 0.0) -> Metrics:
         """Metrics from the last step's logits, and a warning where the discriminators have stopped saying anything.
 
         `undecided` is the share of exemplars with D near 1/2, `saturated` that with D near 1. Either at 1 means that every
-        state looks equally novel: smoothing is too strong (posterior collapse) or too weak. `telling` is False for a
+        state looks equally novel: smoothing is too strong (posterior collapse) or too weak. Both are of D with positives and
+        negatives in equal weight: `log_odds` is what was taken off the logits. `telling` is False for a
         discriminator of whole batches, of which D = 1/2 is the right answer where they are alike. Where smoothing is
         automatic, networks that stay collapsed begin anew; those whose loss is no number any more do so at once.
         """
-        certainty = torch.sigmoid(positive.detach())
+        certainty = torch.sigmoid(positive.detach() + log_odds)
         metrics = {
             "loss": loss.item(),
             "accuracy_positive": (positive > 0).float().mean().item(),
@@ -239,7 +255,15 @@ class ExemplarModel(DensityBonus):
         return metrics | {"collapsed": float(lost or collapsed), "recoveries": float(self.recoveries)} | self.agreement()
 
     def recover(self) -> None:
-        """Begins anew with other initial weights: the next batch is fitted like a first one. What was visited is kept."""
+        """Begins anew after a collapse, and says so."""
+        self.begin_anew()
+        self.recoveries += 1
+        warnings.warn(
+            "The discriminators have collapsed: they begin anew with the next batch; what was visited is kept.", stacklevel=4
+        )
+
+    def begin_anew(self) -> None:
+        """Takes other initial weights: the next batch is fitted like a first one. What was visited is kept."""
         seed = int(torch.randint(2**31, (1,), generator=self.generator))
         with torch.no_grad():
             for old, new in zip(self.networks.parameters(), self._fresh(seed).parameters(), strict=True):
@@ -247,7 +271,6 @@ class ExemplarModel(DensityBonus):
         self._make_optimiser()
         self.fitted = False
         self.undecided_fits = 0
-        self.recoveries += 1
 
     def agreement(self) -> Metrics:
         """The correlation of log p with a kernel estimate on states held, where there are few enough dimensions."""
@@ -280,54 +303,13 @@ class ExemplarModel(DensityBonus):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.networks.load_state_dict(state["networks"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self._make_optimiser(state["optimiser"]["state"])
         self.sigma, self.fitted = float(state["sigma"]), bool(state["fitted"])
         self.fits, self.recoveries = int(state["fits"]), int(state["recoveries"])
         self.undecided_fits, self.smoothed = int(state["undecided_fits"]), int(state["smoothed"])
-        self._graph = None
 
     def to(self, device: str | torch.device) -> ExemplarModel:
         super().to(device)
         self.networks.to(self.device)
-        moments = self.optimiser.state_dict()["state"]
-        self._make_optimiser()
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": moments})
+        self._make_optimiser(self.optimiser.state_dict()["state"])
         return self
-
-
-class _Graph:
-    """A training step captured as a CUDA graph: the draws are copied to where it reads them, and it is replayed."""
-
-    def __init__(self, drawn: tuple[Tensor, ...], loss: Loss, optimiser: torch.optim.Optimizer) -> None:
-        self.inputs = tuple(value.clone() for value in drawn)
-        self.loss, self.optimiser = loss, optimiser
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm = 0
-
-    def fits(self, drawn: tuple[Tensor, ...]) -> bool:
-        """Whether draws of these shapes can be replayed."""
-        return [value.shape for value in drawn] == [value.shape for value in self.inputs]
-
-    def run(self, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        for static, value in zip(self.inputs, drawn, strict=True):
-            static.copy_(value)
-        if self.graph is None and self.warm < WARM_STEPS:
-            self.warm += 1
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                self._train()
-            torch.cuda.current_stream().wait_stream(stream)
-            return self.result
-        if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self._train()
-        self.graph.replay()
-        return self.result
-
-    def _train(self) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
-        self.result = self.loss(*self.inputs)
-        self.result[0].backward()
-        self.optimiser.step()

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from ex2.bonus import BONUSES, parameters_of
+from ex2.bonus import BONUSES, check_device, parameters_of
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Weight
 from ex2.tasks import find_task
@@ -80,7 +79,7 @@ class Config:
 
 def configure(
     task: str,
-    bonus: str = "amortized",
+    bonus: str = "kernel-exemplar",
     *,
     algo: str = "trpo",
     steps: int | None = None,
@@ -155,16 +154,6 @@ def _check(name: str, value: Any, annotations: dict[str, Any], kind: str) -> Non
     allowed = [TYPES[word.strip()] for word in str(annotations[name]).split("|")]
     if not any(isinstance(value, types) and (bool in types or not isinstance(value, bool)) for types in allowed):
         raise UsageError(f"{name}={value!r} is of the wrong type: it must be {annotations[name]}.")
-
-
-def check_device(name: str) -> None:
-    """Refuses a device that PyTorch does not know or this machine does not have."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"There is no device {name!r}: use cpu, cuda or cuda:N.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"The device {name!r} is not there: PyTorch sees no GPU, use cpu.")
 
 
 @dataclass(frozen=True)

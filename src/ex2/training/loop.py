@@ -149,7 +149,7 @@ class Trainer:
 
 def train(
     task: str,
-    bonus: str = "amortized",
+    bonus: str = "kernel-exemplar",
     *,
     out: str | Path | None = None,
     algo: str = "trpo",

@@ -32,6 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "bonus": {
             "none": {"weight": {"start": 0.0}},
+            # Our own model, as it comes: smoothing is automatic.
             "kernel-exemplar": {
                 "weight": {"start": 0.1, "schedule": "linear", "end": 0.0, "until": 0.8},
                 "settings": {"replay_capacity": 200_000, "min_replay": 10_000},
