@@ -309,8 +309,8 @@ def images(path: Path) -> tuple[dict[str, Any], str]:
 
 def _picture_of_images(drawn: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(9.5, 5.6), layout="constrained")
+    grid = figure.add_gridspec(2, 5)
     for row, (name, (film, true, found, r)) in enumerate(drawn.items()):
-        grid = figure.add_gridspec(2, 5)
         for step in range(3):
             axis = figure.add_subplot(grid[row, step])
             axis.imshow(film[step], interpolation="nearest")

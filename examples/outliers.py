@@ -5,7 +5,7 @@
 One-class detection on the data sets that come with scikit-learn: train on half of one class, without labels, then rank the
 other half and everything of the other classes by how novel it is. A number is the area under the ROC curve, averaged over the
 classes as normal ones (0.5 is chance, 1 is perfect). Below 1,000 training points there is little to learn a density from:
-this shows where exemplar densities stand beside the usual detectors, all with default settings.
+this shows where exemplar densities stand beside the usual detectors, none of them tuned to the data.
 """
 
 from __future__ import annotations

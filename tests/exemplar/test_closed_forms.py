@@ -83,8 +83,7 @@ def test_amortized_optimum_on_a_discrete_distribution():
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
     model.fit(exemplars)
-    for group in model.optimiser.param_groups:
-        group["lr"] = 3e-4
+    model.rates = [3e-4]
     model.fit(exemplars)
     found = model.discriminate(model.inputs.rows(exemplars).flatten(0, 1))
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES), atol=0.04)
@@ -99,8 +98,7 @@ def test_smoothed_optimum_with_gaussian_noise():
     places = random.normal(0.0, s, (5_000, 4, 2)).clip(-1, 1).astype(np.float32)
     model.remember(Batch.of(places, places, places))
     model.fit(Batch.of(places, places, places))
-    for group in model.optimiser.param_groups:
-        group["lr"] = 5e-4
+    model.rates = [5e-4]
     model.fit(Batch.of(places, places, places))
     points = torch.tensor([[0.0, 0.0], [0.3, 0.0], [0.0, -0.3], [0.4, 0.4], [-0.6, 0.2]])
     peak = propositions.log_kernel_peak(sigma, 2)
