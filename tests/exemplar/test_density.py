@@ -75,13 +75,11 @@ def test_a_budget_of_time():
     assert np.corrcoef(density.score_samples(points), smoothed(density, points))[0, 1] > 0.9
 
 
-def test_latent_noise_is_held_at_its_rate():
-    """The automatic KL weight ends inside its limits, with the rate that as many points ask for, and points still differ."""
+def test_latent_noise_ranks():
+    """Without a known kernel it is an order of points at most, but one that differs from point to point."""
     density = ExemplarDensity("amortized", noise="latent", random_state=0).fit(gaussian(1_000))
+    assert density.smoothing_ == 0.0
     assert np.std(density.score_samples(gaussian(50, seed=1))) > 0
-    networks = density.model_.networks
-    assert 1e-5 < networks.log_kl_weight.exp().item() < 0.5
-    assert networks.kl_target.item() == pytest.approx(0.4 * np.log(1_000), rel=0.01)
 
 
 def test_constant_columns():

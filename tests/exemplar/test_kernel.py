@@ -186,6 +186,17 @@ def test_automatic_noise_follows_what_is_seen():
     assert math.exp(many) == pytest.approx(math.exp(few) ** 2)
 
 
+@pytest.mark.parametrize("rate", [1.5, 5.0])
+def test_an_automatic_kl_weight_holds_its_rate(rate):
+    """Whatever rate is asked for, the mean KL of the encoders comes to it: neither collapsed nor free."""
+    settings = {"kl_weight": "auto", "information_rate": rate, "steps": 1_500, "learning_rate": 3e-3, "gain": 3.0}
+    model = make_bonus("amortized", VECTOR, CONTINUOUS, **settings)
+    model.remember(places(gaussian(2_000)))
+    metrics = model.fit(places(gaussian(2_000, seed=1)))
+    assert metrics["kl"] / 2 == pytest.approx(rate, rel=0.3)
+    assert metrics["collapsed"] == 0.0
+
+
 def test_collapse_is_recovered_from():
     """Held at a KL weight that is far too dear the amortized model collapses; after some fits it begins anew with a tenth."""
     batch = make_batch(SPACES["vector-continuous"], 200, 4)

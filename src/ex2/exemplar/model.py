@@ -274,12 +274,12 @@ class ExemplarModel(DensityBonus):
 
     def agreement(self) -> Metrics:
         """The correlation of log p with a kernel estimate on states held, where there are few enough dimensions."""
-        wide = self.inputs.image_shape is not None or self.inputs.width > PROBE_DIMENSIONS
-        if wide or len(self.replay) < PROBES or self.fits % PROBE_EVERY != 1:
+        few = self.inputs.image_shape is None and self.inputs.width <= PROBE_DIMENSIONS
+        if not few or self.stem is None or len(self.replay) < PROBES or self.fits % PROBE_EVERY != 1:
             return {}
         fixed = torch.Generator().manual_seed(0)
         probes, centres = self.replay.sample(PROBES, fixed), self.replay.sample(CENTRES, fixed)
-        spread = torch.ones(self.inputs.width) if self.inputs.bounded else centres.std(0).clamp_min(1e-3)
+        spread = self.stem.spread().cpu()
         exponents = torch.cdist(probes / spread, centres / spread).square() * (-0.5 / (self.sigma or 0.1) ** 2)
         pair = torch.stack([self.log_density(probes), torch.logsumexp(exponents, 1)])
         return {"kernel_correlation": torch.corrcoef(pair)[0, 1].nan_to_num().item()}
