@@ -11,9 +11,20 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
-from ex2 import TASKS, make_vector_env
+import ex2
+from ex2 import TASKS, UsageError, make_vector_env
+from ex2.training import loop
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
+SHORT = {"extra": {"atari": {"episode_steps": 80}}}  # episodes that a test can play to their end
+
+
+def settings(name):
+    return SHORT["extra"].get(TASKS[name].extra, {})
+
+
+def episode_steps(name):
+    return settings(name).get("episode_steps", TASKS[name].episode_steps)
 
 
 def play(env, actions, seed):
@@ -39,27 +50,33 @@ def test_the_checkers_pass(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*render_modes.*|.*render_fps.*|.*No render modes.*")
+        warnings.filterwarnings("ignore", message=".*value is -?infinity.*")  # joint velocities have no bounds
+        warnings.filterwarnings("ignore", message=".*minimal resolution.*")  # of another policy's network
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
         check_env(env.unwrapped, skip_render_check=True)
         sb3_check_env(env)
+    env.close()
 
 
 def test_seeds_reproduce_and_differ(name):
-    one, two = make_vector_env(name, 3), make_vector_env(name, 3)
+    one, two = make_vector_env(name, 3, **settings(name)), make_vector_env(name, 3, **settings(name))
     actions = random_actions(one, 250)
     first, again, other = play(one, actions, 5), play(two, actions, 5), play(two, actions, 6)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0], other[0])
-    assert not np.array_equal(first[0][0, 0], first[0][0, 1])
+    assert not np.array_equal(first[0][:, 0], first[0][:, 1])
+    for env in (one, two):
+        env.close()
 
 
 def test_a_batch_gives_what_single_environments_give(name):
     """Over more than one episode, bit for bit, resets included."""
-    vector = make_vector_env(name, 3)
+    vector = make_vector_env(name, 3, **settings(name))
     assert vector.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-    actions = random_actions(vector, TASKS[name].episode_steps + 50)
+    actions = random_actions(vector, episode_steps(name) + 50)
     together, rewards, ends = play(vector, actions, 11)
     for index in range(3):
-        env = gymnasium.make(TASKS[name].env_id)
+        env = gymnasium.make(TASKS[name].env_id, **settings(name))
         observation, _ = env.reset(seed=11 + index)
         for step, action in enumerate(actions):
             assert np.array_equal(observation, together[step, index])
@@ -68,29 +85,37 @@ def test_a_batch_gives_what_single_environments_give(name):
             assert (terminated or truncated) == ends[step, index]
             if terminated or truncated:
                 observation, _ = env.reset()
+        env.close()
+    vector.close()
 
 
 def test_threads_change_nothing(name):
-    one, two = make_vector_env(name, 16, threads=1), make_vector_env(name, 16, threads=2)
+    one, two = make_vector_env(name, 6, threads=1), make_vector_env(name, 6, threads=2)
     actions = random_actions(one, 60)
     assert all(np.array_equal(a, b) for a, b in zip(play(one, actions, 3), play(two, actions, 3), strict=True))
+    for env in (one, two):
+        env.close()
 
 
 def test_2_the_last_observation_is_handed_over(name):
-    vector = make_vector_env(name, 2)
+    vector = make_vector_env(name, 2, **settings(name))
     vector.reset(seed=0)
-    single = gymnasium.make(TASKS[name].env_id)
+    single = gymnasium.make(TASKS[name].env_id, **settings(name))
     single.reset(seed=0)
-    for action in random_actions(vector, TASKS[name].episode_steps):
+    for action in random_actions(vector, episode_steps(name)):
         _, _, terminated, truncated, infos = vector.step(action)
         last, *_ = single.step(action[0])
         if (terminated | truncated).any():
             break
     assert infos["_final_obs"].tolist() == (terminated | truncated).tolist()
     assert np.array_equal(infos["final_obs"][0], last)
+    for env in (vector, single):
+        env.close()
 
 
 def test_saved_and_restored_exactly(name):
+    if not TASKS[name].exact:
+        pytest.skip("games cannot be saved in the middle of an episode: a resumed run begins fresh ones")
     one, two = make_vector_env(name, 3), make_vector_env(name, 3)
     actions = random_actions(one, TASKS[name].episode_steps + 20)
     one.reset(seed=2)
@@ -104,7 +129,12 @@ def test_saved_and_restored_exactly(name):
 def test_it_can_be_drawn_without_a_screen(name):
     env = gymnasium.make(TASKS[name].env_id, render_mode="rgb_array")
     env.reset(seed=0)
-    before = env.render()
+    try:
+        before = env.render()
+    except UsageError as error:  # the one task that is drawn by OpenGL, on a machine without it
+        assert name == "cheetah"
+        assert "OpenGL could not be started" in str(error)
+        return
     for action in random_actions(env, 40):
         env.step(action)
     after = env.render()
@@ -115,3 +145,24 @@ def test_it_can_be_drawn_without_a_screen(name):
     frames = make_vector_env(name, 2, render_mode="rgb_array")
     frames.reset(seed=0)
     assert len(frames.render()) == 2
+    for each in (env, frames):
+        each.close()
+
+
+def test_wrong_actions_are_named(name):
+    env = make_vector_env(name, 2)
+    with pytest.raises(UsageError, match="before reset"):
+        env.step(env.action_space.sample())
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="actions"):
+        env.step(env.action_space.sample()[:1])
+    env.close()
+
+
+def test_a_short_training_runs(name, tmp_path):
+    """Two iterations with the default bonus and the task's own networks: seconds, not minutes."""
+    steps = {"num_envs": 4, "rollout_steps": 50, "steps": 400}
+    few = {"bonus.min_replay": 100, "bonus.first_steps": 5, "bonus.steps": 2, "algo.batch_size": 50}
+    result = ex2.train(name, "kernel-exemplar", out=tmp_path / "run", overrides=few, **steps)
+    assert result.finished
+    assert loop.history(result.folder)[-1]["bonus/std"] > 0

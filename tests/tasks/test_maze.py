@@ -25,12 +25,12 @@ def drive(env, steer, steps=200):
 
 def test_reward():
     task = maze.Maze()
-    assert task.reward(state(-0.15, -0.15))[0] == -1.0
-    assert task.reward(state(0.15, -0.15))[0] == pytest.approx(0.0)
-    assert task.reward(state(0.15, -0.0799))[0] == -1.0
-    assert task.reward(state(0.15, -0.0801))[0] == pytest.approx(-5 * 0.0699)
-    assert task.reward(state(0.05, -0.2))[0] == pytest.approx(-5 * 0.15)
-    assert task.reward(state(-0.001, -0.2))[0] == -1.0
+    assert task.arrive(state(-0.15, -0.15))[1][0] == -1.0
+    assert task.arrive(state(0.15, -0.15))[1][0] == pytest.approx(0.0)
+    assert task.arrive(state(0.15, -0.0799))[1][0] == -1.0
+    assert task.arrive(state(0.15, -0.0801))[1][0] == pytest.approx(-5 * 0.0699)
+    assert task.arrive(state(0.05, -0.2))[1][0] == pytest.approx(-5 * 0.15)
+    assert task.arrive(state(-0.001, -0.2))[1][0] == -1.0
 
 
 def test_start_noise_and_episode_length():

@@ -31,6 +31,7 @@ class BonusCallback(BaseCallback):
         weight: beta, a number or a schedule.
         centre: what is subtracted from the bonuses of a batch: "median", "mean" or "none".
         total_steps: what the weight's schedule runs over; by default, what `learn` was asked for.
+        last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
     """
@@ -42,6 +43,7 @@ class BonusCallback(BaseCallback):
         *,
         centre: str = "median",
         total_steps: int | None = None,
+        last_frame: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -51,6 +53,7 @@ class BonusCallback(BaseCallback):
         self.weight = weight if isinstance(weight, Weight) else Weight(weight)
         self.centre = centre
         self.total_steps = total_steps
+        self.last_frame = last_frame
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
         self.batch: Batch | None = None
@@ -68,6 +71,9 @@ class BonusCallback(BaseCallback):
             )
         self._normalizer = self._find_normalizer()
         space = self.model.observation_space if self._normalizer is None else self._normalizer.venv.observation_space
+        if self.last_frame:
+            assert isinstance(space, gymnasium.spaces.Box)
+            space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.dtype.type)  # type: ignore[union-attr]
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         self._settings = {}
 
@@ -97,7 +103,8 @@ class BonusCallback(BaseCallback):
         Only the last observation of an episode has to be computed back from its normalised form, so it is exact up to
         VecNormalize's own clipping.
         """
-        return observation if self._normalizer is None else self._normalizer.get_original_obs()
+        seen = observation if self._normalizer is None else self._normalizer.get_original_obs()
+        return seen[:, -1:].copy() if self.last_frame else seen
 
     def _on_step(self) -> bool:
         done, infos = self.locals["dones"], self.locals["infos"]
@@ -106,7 +113,8 @@ class BonusCallback(BaseCallback):
         truncated = np.zeros_like(done)
         for index in np.flatnonzero(done):
             final = infos[index]["terminal_observation"]
-            reached[index] = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
+            final = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
+            reached[index] = final[-1:] if self.last_frame else final
             truncated[index] = infos[index].get("TimeLimit.truncated", False)
         self._refuse_non_finite(reached, "observation")
         self._refuse_non_finite(self.locals["rewards"], "reward")
@@ -154,10 +162,11 @@ class GymnasiumVecEnv(VecEnv):
     """A Gymnasium vector environment as a Stable-Baselines3 VecEnv, with the episode statistics that Monitor would add.
 
     The environment must reset in the same step (AutoresetMode.SAME_STEP): only then does every step hand over a real
-    transition, with the last observation of an ended episode in the infos.
+    transition, with the last observation of an ended episode in the infos. With `clip_reward` rewards are clipped to [-1, 1];
+    the episode statistics are of the rewards as they were.
     """
 
-    def __init__(self, env: VectorEnv) -> None:
+    def __init__(self, env: VectorEnv, clip_reward: bool = False) -> None:
         mode = env.metadata.get("autoreset_mode")
         if mode is not AutoresetMode.SAME_STEP:
             raise UsageError(
@@ -165,6 +174,7 @@ class GymnasiumVecEnv(VecEnv):
                 "make it with vector_kwargs={'autoreset_mode': AutoresetMode.SAME_STEP}."
             )
         self.env = env
+        self.clip_reward = clip_reward
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
@@ -196,7 +206,8 @@ class GymnasiumVecEnv(VecEnv):
             }
         self._returns[done] = 0.0
         self._lengths[done] = 0
-        return observation, reward.astype(np.float32), done, listed
+        learned = np.clip(reward, -1.0, 1.0) if self.clip_reward else reward
+        return observation, learned.astype(np.float32), done, listed
 
     def get_state(self) -> dict[str, Any]:
         """Everything that the next step depends on; the environment must offer `get_state`."""

@@ -24,8 +24,26 @@ class Task:
     """The extra that installs what it needs ..."""
     needs: str
     """... and the module that must then be importable."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """What its entry points are called with."""
+    exact: bool = True
+    """Whether its environments can be saved and restored to the bit, in the middle of an episode."""
     paper: dict[str, float] = field(default_factory=dict)
     """The paper's scores (Table 1), by bonus."""
+
+
+def _atari(game: str, summary: str, **paper: float) -> Task:
+    return Task(
+        env_id=f"ex2/{game.capitalize()}-v0",
+        module="ex2.tasks.atari",
+        summary=summary,
+        episode_steps=4_500,
+        extra="atari",
+        needs="ale_py",
+        arguments={"game": game},
+        exact=False,
+        paper=paper,
+    )
 
 
 TASKS = {
@@ -38,6 +56,37 @@ TASKS = {
         needs="mujoco",
         paper={"k-exemplar": -104.2, "amortized": -132.2, "kde": -117.5, "histogram": -69.6, "none": -175.6},
     ),
+    "cheetah": Task(
+        env_id="ex2/SparseHalfCheetah-v0",
+        module="ex2.tasks.half_cheetah",
+        summary="a planar cheetah, rewarded only when 5 m away from its start (20 numbers)",
+        episode_steps=500,
+        extra="mujoco",
+        needs="mujoco",
+        paper={"k-exemplar": 3.56, "amortized": 173.2, "kde": 0.0, "none": 0.0},
+    ),
+    "gather": Task(
+        env_id="ex2/SwimmerGather-v0",
+        module="ex2.tasks.swimmer_gather",
+        summary="a swimmer among green and red objects, seen by two sensors (33 numbers)",
+        episode_steps=500,
+        extra="mujoco",
+        needs="mujoco",
+        paper={"k-exemplar": 0.228, "amortized": 0.240, "kde": 0.098, "none": 0.0},
+    ),
+    "doom": Task(
+        env_id="ex2/DoomMyWayHomePlus-v0",
+        module="ex2.tasks.doom",
+        summary="a vest, eight rooms away, seen through the player's eyes (32x32 RGB)",
+        episode_steps=210,
+        extra="doom",
+        needs="vizdoom",
+        exact=False,
+        paper={"k-exemplar": 0.740, "amortized": 0.788, "kde": 0.195, "none": 0.250},
+    ),
+    "freeway": _atari("freeway", "a chicken across ten lanes of cars (4 frames, grey 42x42)", amortized=33.3, none=16.5),
+    "frostbite": _atari("frostbite", "floes to jump on, an igloo to build (4 frames, grey 42x42)", amortized=4901.0, none=2869.0),
+    "venture": _atari("venture", "rooms with treasures and monsters (4 frames, grey 42x42)", amortized=900.0, none=121.0),
 }
 
 
@@ -58,11 +107,14 @@ def make_vector_env(name: str, num_envs: int, **settings: Any) -> VectorEnv:
 
 def register() -> None:
     """Makes the tasks known to Gymnasium."""
-    for task in TASKS.values():
-        if task.env_id not in gymnasium.registry:
+    entries = [(task.env_id, task, task.arguments) for task in TASKS.values()]
+    entries.append(("ex2/SparseHalfCheetah5Steps-v0", TASKS["cheetah"], {"physics_steps": 5}))
+    for env_id, task, arguments in entries:
+        if env_id not in gymnasium.registry:
             gymnasium.register(
-                id=task.env_id,
+                id=env_id,
                 entry_point=f"{task.module}:make_env",
                 vector_entry_point=f"{task.module}:make_vector_env",
-                max_episode_steps=task.episode_steps,
+                max_episode_steps=task.episode_steps if task.exact else None,  # the others count for themselves
+                kwargs=arguments,
             )

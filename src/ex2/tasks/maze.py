@@ -14,6 +14,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.tasks.drawing import Canvas, segment_distance
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv
 
 HALF_WIDTH = 0.3  # m, from the centre of the arena to the middle of its outer walls
@@ -63,17 +64,10 @@ class Arena:
         """bool [cells, cells], y first: where the middle of the ball can be."""
         middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
         points = np.stack(np.meshgrid(middle, middle), axis=-1)
-        return np.min([wall_distance(points, wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
+        return np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
 
 
 ARENA = Arena()
-
-
-def wall_distance(points: Array, wall: Array) -> Array:
-    """[..., 2] -> [...]: how far points are from a wall's middle line."""
-    begin, end = wall
-    along = np.clip((points - begin) @ (end - begin) / ((end - begin) @ (end - begin)), 0.0, 1.0)
-    return np.linalg.norm(points - begin - along[..., None] * (end - begin), axis=-1)
 
 
 class Maze(MujocoTask):
@@ -94,30 +88,23 @@ class Maze(MujocoTask):
     def observation(self, states: Array) -> Array:
         return states[:, 1:3].astype(np.float32)
 
-    def reward(self, states: Array) -> Array:
+    def arrive(self, states: Array) -> tuple[Array, Array, Array]:
         positions = states[:, 1:3]
         distance = np.abs(positions - GOAL).sum(axis=1)
-        return np.where(in_goal_region(positions), -GOAL_SLOPE * distance, -1.0)
+        reward = np.where(in_goal_region(positions), -GOAL_SLOPE * distance, -1.0)
+        return states, reward, np.zeros(len(states), bool)
 
     def draw(self, state: Array) -> Array:
-        """The arena from above, each shape a disc or a capsule with edges one pixel soft."""
-        reach = HALF_WIDTH + 2 * WALL_RADIUS
-        axis = (np.arange(PICTURE_SIZE) + 0.5) / PICTURE_SIZE * 2 * reach - reach
-        points = np.stack(np.meshgrid(axis, axis[::-1]), axis=-1)
-        picture = np.empty((PICTURE_SIZE, PICTURE_SIZE, 3))
-        picture[:] = COLOURS["floor"]
-        picture[in_goal_region(points) & (np.abs(points) < HALF_WIDTH).all(axis=-1)] = COLOURS["region"]
-
-        def paint(distance: Array, radius: float, colour: str) -> None:
-            cover = np.clip((radius - distance) / (2 * reach / PICTURE_SIZE) + 0.5, 0.0, 1.0)[..., None]
-            picture[:] = cover * np.array(COLOURS[colour]) + (1.0 - cover) * picture
-
-        paint(np.linalg.norm(points - START, axis=-1), BALL_RADIUS, "start")
-        paint(np.linalg.norm(points - GOAL, axis=-1), BALL_RADIUS, "goal")
-        for wall in WALLS:
-            paint(wall_distance(points, wall), WALL_RADIUS, "wall")
-        paint(np.linalg.norm(points - state[1:3], axis=-1), BALL_RADIUS, "ball")
-        return picture.round().astype(np.uint8)
+        """The arena from above."""
+        canvas = Canvas(PICTURE_SIZE, HALF_WIDTH + 2 * WALL_RADIUS, COLOURS["floor"])
+        inside = (np.abs(canvas.points) < HALF_WIDTH).all(axis=-1)
+        canvas.fill(in_goal_region(canvas.points) & inside, COLOURS["region"])
+        canvas.disc(START, BALL_RADIUS, COLOURS["start"])
+        canvas.disc(GOAL, BALL_RADIUS, COLOURS["goal"])
+        for begin, end in WALLS:
+            canvas.line(begin, end, WALL_RADIUS, COLOURS["wall"])
+        canvas.disc(state[1:3], BALL_RADIUS, COLOURS["ball"])
+        return canvas.picture()
 
 
 def make_env(**settings: Any) -> MujocoEnv:

@@ -22,13 +22,14 @@ from mujoco.rollout import Rollout
 from ex2.errors import UsageError
 
 Array = np.ndarray
-ENVS_PER_THREAD = 64  # with fewer, waking a thread costs more than it saves
+THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread costs more than it saves
 
 
 class MujocoTask(abc.ABC):
     """What makes one task: its model, how episodes begin, what is observed and what is rewarded.
 
-    States are rows of MuJoCo's full physics state, [N, 1 + nq + nv]: time, positions, velocities.
+    States are rows of MuJoCo's full physics state, 1 + nq + nv numbers (time, positions, velocities), and behind them whatever
+    else a task has to know of an episode: [N, S].
     """
 
     model: mujoco.MjModel
@@ -45,23 +46,19 @@ class MujocoTask(abc.ABC):
 
     @abc.abstractmethod
     def initial_state(self, random: np.random.Generator) -> Array:
-        """The state that an episode begins in, [1 + nq + nv]."""
+        """The state that an episode begins in, [S]."""
 
     @abc.abstractmethod
     def observation(self, states: Array) -> Array:
-        """[N, 1 + nq + nv] -> [N, ...] as `observation_space` has it."""
+        """[N, S] -> [N, ...] as `observation_space` has it."""
 
     @abc.abstractmethod
-    def reward(self, states: Array) -> Array:
-        """The reward for arriving in these states, [N]."""
+    def arrive(self, states: Array) -> tuple[Array, Array, Array]:
+        """What it means that the physics led here: states [N, S] as the agent finds them, rewards [N], episodes ended [N]."""
 
     @abc.abstractmethod
     def draw(self, state: Array) -> Array:
-        """A picture of one state, uint8 [height, width, 3], made without OpenGL."""
-
-    def terminated(self, states: Array) -> Array:
-        """Where an episode ends for good, bool [N]: nowhere, unless a task says otherwise."""
-        return np.zeros(len(states), bool)
+        """A picture of one state, uint8 [height, width, 3]."""
 
     def control(self, actions: Array) -> Array:
         """Actions in [-1, 1] as motor commands, [N, nu]."""
@@ -69,22 +66,61 @@ class MujocoTask(abc.ABC):
         return low + (np.clip(actions, -1.0, 1.0) + 1.0) * 0.5 * (high - low)
 
 
+class PlanarBody:
+    """The centre of mass of a tree of links that turn in a plane, for a batch of positions.
+
+    A link at the absolute angle a, a sum of joint angles, adds a vector that turns with it. With the plane as complex numbers the
+    centre of mass is root + sum_b c_b exp(i a_b), where c_b holds what link b carries: its own mass at its own centre, and the
+    mass beyond each of its joints at that joint. The c_b are constants of the model.
+
+    Args:
+        model: its first body is the root, on two slide joints and a hinge; every other body has one hinge, at its origin.
+        plane: the two axes of the plane.
+        turn: 1 where hinges turn the first axis towards the second, -1 where the other way.
+    """
+
+    def __init__(self, model: mujoco.MjModel, plane: tuple[int, int], turn: int) -> None:
+        bodies = range(1, model.nbody)
+        self._hinges = np.zeros((model.nq, model.nbody))  # [nq, nbody], sums joint angles into absolute ones
+        carried = np.zeros(model.nbody, complex)
+        on_plane = np.array([1.0, 1.0j])
+        total = model.body_subtreemass[1]
+        for body in bodies:
+            parent = model.body_parentid[body]
+            self._hinges[:, body] = self._hinges[:, parent]
+            hinge = model.body_jntadr[body] + model.body_jntnum[body] - 1
+            self._hinges[hinge, body] = turn
+            carried[body] += model.body_mass[body] * (model.body_ipos[body, plane] @ on_plane) / total
+            carried[parent] += model.body_subtreemass[body] * (model.body_pos[body, plane] @ on_plane) / total
+        self._carried, self._plane = carried, list(plane)
+
+    def centre_of_mass(self, positions: Array) -> Array:
+        """[N, nq] -> [N, 3]."""
+        centre = np.exp(1j * (positions @ self._hinges)) @ self._carried
+        result = np.zeros((len(positions), 3))
+        result[:, self._plane] = positions[:, :2] + np.stack([centre.real, centre.imag], 1)
+        return result
+
+
 class Stepper:
     """Advances a batch of states of one model, in `threads` C++ threads."""
 
     def __init__(self, task: MujocoTask, num_envs: int, threads: int | None = None) -> None:
-        threads = threads or min(os.cpu_count() or 1, -(-num_envs // ENVS_PER_THREAD))
+        runge_kutta = task.model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4
+        work = num_envs * task.physics_steps * (4 if runge_kutta else 1)
+        threads = threads or min(os.cpu_count() or 1, -(-work // THREAD_WORK))
         self.task = task
         self._pool = Rollout(nthread=threads if threads > 1 else 0)
         self._models = [task.model] * num_envs
         self._data = [mujoco.MjData(task.model) for _ in range(threads)]
         self._size = mujoco.mj_stateSize(task.model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         self._states = np.zeros((num_envs, task.physics_steps, self._size))
+        self._first = np.zeros((num_envs, self._size))
         self._sensors = np.zeros((num_envs, task.physics_steps, task.model.nsensordata))
         self._control = np.zeros((num_envs, task.physics_steps, task.model.nu))
 
     def __call__(self, states: Array, actions: Array) -> Array:
-        """The states that actions [N, nu] lead to from states [N, 1 + nq + nv]."""
+        """The states that actions [N, nu] lead to from states [N, S]; what lies behind the physics stays as it is."""
         expected = (len(self._models), self.task.model.nu)
         if actions.shape != expected:
             raise UsageError(f"step got actions of shape {actions.shape}, expected {expected}.")
@@ -92,10 +128,11 @@ class Stepper:
             first = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
             raise UsageError(f"The action of environment {first} is {actions[first]}: actions must be finite numbers.")
         self._control[:] = self.task.control(actions)[:, None]
+        self._first[:] = states[:, : self._size]
         self._pool.rollout(
             self._models,
             self._data,
-            states,
+            self._first,
             self._control,
             nstep=self.task.physics_steps,
             state=self._states,
@@ -103,7 +140,9 @@ class Stepper:
             control_spec=mujoco.mjtState.mjSTATE_CTRL.value,
             skip_checks=True,
         )
-        return self._states[:, -1].copy()
+        after = states.copy()
+        after[:, : self._size] = self._states[:, -1]
+        return after
 
     def close(self) -> None:
         self._pool.close()
@@ -157,11 +196,9 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         if self._states is None:
             raise UsageError("step was called before reset: call reset() once first.")
-        self._states = self._stepper(self._states, np.asarray(actions, np.float64))
+        self._states, reward, terminated = self.task.arrive(self._stepper(self._states, np.asarray(actions, np.float64)))
         self._elapsed += 1
         observation = self.task.observation(self._states)
-        reward = self.task.reward(self._states)
-        terminated = self.task.terminated(self._states)
         truncated = ~terminated & (self._elapsed >= self.episode_steps)
         infos: dict[str, Any] = {}
         done = terminated | truncated
@@ -224,14 +261,8 @@ class MujocoEnv(gymnasium.Env[Array, Array]):
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         if self._states is None:
             raise UsageError("step was called before reset: call reset() once first.")
-        self._states = self._stepper(self._states, np.asarray(action, np.float64)[None])
-        return (
-            self.task.observation(self._states)[0],
-            float(self.task.reward(self._states)[0]),
-            bool(self.task.terminated(self._states)[0]),
-            False,
-            {},
-        )
+        self._states, reward, terminated = self.task.arrive(self._stepper(self._states, np.asarray(action, np.float64)[None]))
+        return self.task.observation(self._states)[0], float(reward[0]), bool(terminated[0]), False, {}
 
     def render(self) -> Array | None:  # type: ignore[override]
         if self.render_mode is None or self._states is None:

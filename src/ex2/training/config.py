@@ -25,9 +25,11 @@ FREE = {
     "checkpoint_every": "int",
     "device": "str",
     "centre": "str",
+    "clip_reward": "bool",
+    "stack": "int",
 }
 """The fields of a run that stand for themselves; all others belong to a part of it."""
-POLICY = {"hidden": "list", "activation": "str", "scale_critic": "bool"}
+POLICY = {"hidden": "list", "activation": "str", "scale_critic": "bool", "initial_std": "float", "convolutions": "list"}
 TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -55,6 +57,11 @@ class Config:
     centre: str = "median"
     checkpoint_every: int = 25
     """Iterations between checkpoints."""
+    clip_reward: bool = False
+    """Whether the agent learns from rewards clipped to [-1, 1]; scores are of the rewards as they are."""
+    stack: int = 1
+    """Frames in an observation; the bonus sees the last one."""
+    task_settings: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     weight: dict[str, Any] = field(default_factory=dict)
     bonus_settings: dict[str, Any] = field(default_factory=dict)
@@ -98,8 +105,11 @@ def configure(
     if algo not in ALGORITHMS:
         raise unknown("algorithm", algo, ALGORITHMS)
     preset = deepcopy(PRESETS[task])
+    if bonus not in preset["bonus"]:
+        raise UsageError(f"There is no preset for the bonus {bonus!r} on {task}: use one of {', '.join(preset['bonus'])}.")
     chosen = preset["bonus"][bonus]
     parts: dict[str, dict[str, Any]] = {
+        "task": preset.get("task", {}),
         "policy": preset["policy"],
         "weight": chosen["weight"],
         "bonus": chosen.get("settings", {}),
@@ -107,7 +117,7 @@ def configure(
     }
     kinds = {name: parameter.annotation for name, parameter in parameters_of(BONUSES[bonus].load()).items()}
     types = {"bonus": kinds, "weight": Weight.__annotations__, "policy": POLICY}
-    own = {name: preset[name] for name in ("num_envs", "rollout_steps", "threads")}
+    own = {name: preset[name] for name in FREE if name in preset}
     given = {name: value for name, value in fields.items() if value is not None}
     for key, value in (given | (overrides or {})).items():
         part, _, name = key.partition(".")
@@ -130,14 +140,15 @@ def configure(
         algo=algo,
         steps=preset["steps"] if steps is None else steps,
         seed=seed,
+        task_settings=parts["task"],
         policy=parts["policy"],
         weight=parts["weight"],
         bonus_settings=parts["bonus"],
         algo_settings=parts["algo"],
         **own,
     )
-    if min(config.steps, config.num_envs, config.rollout_steps, config.checkpoint_every, config.threads) < 1:
-        raise UsageError("steps, num_envs, rollout_steps, checkpoint_every and threads must all be at least 1.")
+    if min(config.steps, config.num_envs, config.rollout_steps, config.checkpoint_every, config.threads, config.stack) < 1:
+        raise UsageError("steps, num_envs, rollout_steps, checkpoint_every, threads and stack must all be at least 1.")
     if config.seed < 0:
         raise UsageError(f"The seed is {config.seed}: it must be 0 or more.")
     if config.centre not in CENTRES:

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 
 from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
 from ex2.errors import UsageError
 from ex2.shaping import Weight
-from ex2.tasks import make_vector_env
+from ex2.tasks import TASKS, make_vector_env
 from ex2.training import checkpoint
 from ex2.training.config import Config, Seeds, configure
 from ex2.training.metrics import Metrics, Row, numbers, read
@@ -55,7 +56,7 @@ class Trainer:
     def __init__(self, config: Config) -> None:
         torch.set_num_threads(config.threads)
         self.config = config
-        self.env = GymnasiumVecEnv(make_vector_env(config.task, config.num_envs))
+        self.env = GymnasiumVecEnv(_environments(config, config.num_envs), config.clip_reward)
         self.agent = make_agent(config, self.env)
         self.callback = BonusCallback(
             config.bonus,
@@ -64,6 +65,7 @@ class Trainer:
             total_steps=config.steps,
             seed=Seeds.of(config.seed).bonus,
             device=config.device,
+            last_frame=config.stack > 1,
             **config.bonus_settings,
         )
         self.callback.init_callback(self.agent)
@@ -78,6 +80,11 @@ class Trainer:
     @property
     def steps(self) -> int:
         return self.agent.num_timesteps
+
+    @property
+    def exact(self) -> bool:
+        """Whether the environments can be saved in the middle of an episode."""
+        return TASKS[self.config.task].exact
 
     @property
     def score(self) -> float:
@@ -116,7 +123,7 @@ class Trainer:
             "last_obs": agent._last_obs,
             "last_episode_starts": agent._last_episode_starts,
             "episodes": list(agent.ep_info_buffer or []),
-            "env": self.env.get_state(),
+            "env": self.env.get_state() if self.exact else None,
             "bonus": self.bonus.state_dict(),
             "seconds": self.seconds,
             "bonus_seconds": self.bonus_seconds,
@@ -134,10 +141,13 @@ class Trainer:
         agent.policy.load_state_dict(state["policy"])
         agent.policy.optimizer.load_state_dict(state["optimiser"])
         agent.num_timesteps, agent._n_updates = state["steps"], state["updates"]
-        agent._last_obs, agent._last_episode_starts = state["last_obs"], state["last_episode_starts"]
         assert agent.ep_info_buffer is not None
         agent.ep_info_buffer.extend(state["episodes"])
-        self.env.set_state(state["env"])
+        if self.exact:
+            agent._last_obs, agent._last_episode_starts = state["last_obs"], state["last_episode_starts"]
+            self.env.set_state(state["env"])
+        else:
+            self._begin_episodes()
         self.bonus.load_state_dict(state["bonus"])
         self.seconds, self.bonus_seconds = state["seconds"], state["bonus_seconds"]
         random.setstate(state["random"]["python"])
@@ -145,6 +155,22 @@ class Trainer:
         torch.set_rng_state(state["random"]["torch"])
         if state["random"]["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["random"]["cuda"])
+
+
+    def _begin_episodes(self) -> None:
+        """Fresh episodes, for environments that cannot be saved: seeded by the run's seed and how far it has come."""
+        seeds = np.random.SeedSequence([Seeds.of(self.config.seed).environment, self.agent.num_timesteps])
+        assert self.agent.env is not None
+        self.agent.env.seed(int(seeds.generate_state(1)[0] >> 1))
+        self.agent._last_obs = self.agent.env.reset()  # type: ignore[assignment]
+        self.agent._last_episode_starts = np.ones(self.config.num_envs, bool)
+
+
+def _environments(config: Config, count: int, **settings: Any) -> VectorEnv:
+    try:
+        return make_vector_env(config.task, count, **config.task_settings, **settings)
+    except TypeError as error:
+        raise UsageError(f"The task {config.task!r} does not take these settings ({error}).") from None
 
 
 def train(
@@ -243,7 +269,7 @@ def evaluate(folder: str | Path, episodes: int = SCORE_EPISODES, seed: int = 0, 
     trainer = load(folder)
     trainer.env.close()
     torch.manual_seed(seed)
-    env = GymnasiumVecEnv(make_vector_env(trainer.config.task, episodes))
+    env = GymnasiumVecEnv(_environments(trainer.config, episodes))
     env.seed(seed)
     observation: Any = env.reset()
     returns: dict[int, float] = {}

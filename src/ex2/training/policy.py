@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
 import torch
 from gymnasium import spaces
-from sb3_contrib import TRPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -18,8 +18,10 @@ from torch import Tensor, nn
 
 from ex2.errors import UsageError, unknown
 from ex2.training.config import Config, Seeds
+from ex2.training.frames import FrameRolloutBuffer
+from ex2.training.trpo import CurvatureTRPO
 
-ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"trpo": TRPO, "ppo": PPO}
+ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"trpo": CurvatureTRPO, "ppo": PPO}
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
@@ -36,6 +38,24 @@ class Scaled(BaseFeaturesExtractor):
 
     def forward(self, observations: Tensor) -> Tensor:
         return (observations.flatten(1) - self.middle) / self.reach
+
+
+class Convolutions(BaseFeaturesExtractor):
+    """Images [M, channels, height, width] through convolutions of (filters, kernel, stride), each followed by a relu."""
+
+    def __init__(self, space: spaces.Box, layers: list[list[int]]) -> None:
+        channels, height, width = space.shape
+        convolutions: list[nn.Module] = []
+        for filters, kernel, stride in layers:
+            convolutions += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        if min(height, width) < 1:
+            raise UsageError(f"Images of shape {space.shape} are too small for the convolutions {layers}.")
+        super().__init__(space, channels * height * width)
+        self.layers = nn.Sequential(*convolutions, nn.Flatten())
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.layers(observations)
 
 
 class ScaledCriticPolicy(ActorCriticPolicy):
@@ -56,7 +76,15 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     settings: dict[str, Any] = {
         "net_arch": {"pi": hidden, "vf": hidden},
         "activation_fn": ACTIVATIONS[policy.get("activation", "tanh")],
+        "log_std_init": math.log(policy.get("initial_std", 1.0)),
     }
+    if "convolutions" in policy:
+        # The critic has layers of its own: TRPO's trust region holds for the actor's parameters only.
+        settings |= {
+            "features_extractor_class": Convolutions,
+            "features_extractor_kwargs": {"layers": policy["convolutions"]},
+            "share_features_extractor": False,
+        }
     kind = ALGORITHMS[config.algo]
     seeds = Seeds.of(config.seed)
     try:
@@ -67,6 +95,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
                 env,
                 n_steps=config.rollout_steps,
                 policy_kwargs=settings,
+                rollout_buffer_class=FrameRolloutBuffer if config.stack > 1 else None,
                 seed=seeds.algorithm,
                 device=config.device,
                 **config.algo_settings,

@@ -1,0 +1,146 @@
+"""DoomMyWayHome+: the derived map, the start, the vest, the time limit, and games that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vizdoom
+
+from ex2 import UsageError, make_vector_env
+from ex2.tasks import doom
+
+FORWARD, RIGHT, LEFT, NOTHING = range(4)
+
+
+@pytest.fixture
+def env():
+    env = make_vector_env("doom", 2)
+    yield env.unwrapped
+    env.close()
+
+
+def test_the_map_is_derived_once_and_checked(tmp_path):
+    path = doom.find_map(tmp_path / "cache")
+    assert path == doom.find_map(tmp_path / "cache")
+    written = path.stat().st_mtime_ns
+    assert doom.find_map(tmp_path / "cache").stat().st_mtime_ns == written
+    path.write_bytes(b"half a ma")
+    assert doom.find_map(tmp_path / "cache").read_bytes() == doom.derive_map(Path(vizdoom.scenarios_path) / "my_way_home.wad")
+
+
+def test_lumps_are_read_and_written():
+    source = (Path(vizdoom.scenarios_path) / "my_way_home.wad").read_bytes()
+    lumps = doom.read_lumps(source)
+    assert doom.read_lumps(doom.write_lumps(lumps)) == lumps
+    derived = dict(doom.read_lumps(doom.derive_map(Path(vizdoom.scenarios_path) / "my_way_home.wad")))
+    text = derived[b"TEXTMAP\0"].decode()
+    assert text.count("x = 240.000;") == 18  # 17 spots and the player's own start
+    assert f"x = {doom.VEST[0]:.3f};" in text
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="EX2_CACHE"):
+        doom.find_map(tmp_path / "file" / "cache")
+
+
+def test_another_map_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "my_way_home.wad").write_bytes(doom.write_lumps([(b"BEHAVIOR", b"something else")]))
+    monkeypatch.setattr(vizdoom, "scenarios_path", str(tmp_path))
+    with pytest.raises(UsageError, match="angle"):
+        doom.find_map(tmp_path)
+
+
+def test_start_and_heading(env):
+    headings = []
+    for seed in range(6):
+        _, infos = env.reset(seed=2 * seed)
+        assert infos["position"][:, :2] == pytest.approx(np.array([doom.START] * 2), abs=0.01)
+        headings += infos["position"][:, 2].tolist()
+    assert 0.0 <= min(headings) < max(headings) <= 3.61
+    assert max(headings) - min(headings) > 0.5
+
+
+def test_buttons(env):
+    env.reset(seed=0)
+    where = env.step(np.array([FORWARD, NOTHING]))[4]["position"]
+    assert where[0, 0] > doom.START[0] + 20
+    assert where[1, :2] == pytest.approx(doom.START, abs=0.01)
+    env.reset(seed=0)
+    turned = env.step(np.array([RIGHT, LEFT]))[4]["position"][:, 2]
+    assert 180 < turned[0] < 359
+    assert 5 < turned[1] < 180
+
+
+# Through the doors from the first room to the vest, in map units.
+WAY = [(464, -176), (575, -176), (687, -173), (687, -62), (690, 50), (871, 50), (1040, 50), (1040, -62), (1040, -170), doom.VEST]
+
+
+def walk(env, way, steps=200):
+    """Steers the first player from point to point, turning where it faces more than 20 degrees away from the next one."""
+    where, total = np.array([*doom.START, 0.0]), 0.0
+    points = iter(way)
+    x, y = next(points)
+    for _ in range(steps):
+        if np.hypot(x - where[0], y - where[1]) < 45:
+            x, y = next(points)
+        off = (np.degrees(np.arctan2(y - where[1], x - where[0])) - where[2] + 180) % 360 - 180
+        action = FORWARD if abs(off) < 20 else LEFT if off > 0 else RIGHT
+        _, reward, terminated, truncated, infos = env.step(np.array([action, NOTHING]))
+        where = infos["position"][0]
+        total += reward[0]
+        if terminated[0] or truncated[0]:
+            break
+    return total, terminated, truncated
+
+
+def test_the_vest_can_be_reached_gives_one_and_ends_the_episode(env):
+    env.reset(seed=0)
+    total, terminated, truncated = walk(env, WAY)
+    assert terminated.tolist() == [True, False]
+    assert not truncated.any()
+    assert total == pytest.approx(1.0)
+    infos = env.step(np.array([NOTHING, NOTHING]))[4]
+    assert infos["position"][0, :2] == pytest.approx(doom.START, abs=1.0)  # the next episode has begun
+
+
+def test_an_episode_is_truncated_after_2100_tics(env):
+    env.reset(seed=0)
+    for step in range(210):
+        _, reward, terminated, truncated, infos = env.step(np.array([NOTHING, RIGHT]))
+        assert not terminated.any()
+        assert not reward.any()
+        assert truncated.all() == (step == 209)
+    assert infos["_final_obs"].all()
+
+
+def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
+    def games() -> set[int]:
+        found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True).stdout.split()
+        return {int(number) for number in found}
+
+    env.reset(seed=0)
+    env.step(np.array([FORWARD, FORWARD]))
+    victim = min(games())
+    os.kill(victim, signal.SIGKILL)
+    time.sleep(0.2)
+    with pytest.warns(UserWarning, match="died and was started anew"):
+        observation, reward, terminated, truncated, infos = env.step(np.array([NOTHING, NOTHING]))
+    assert truncated.sum() == 1
+    assert not terminated.any()
+    assert not reward.any()
+    assert env.restarts == 1
+    assert infos["_final_obs"].tolist() == truncated.tolist()
+    assert observation[truncated].any()
+    assert victim not in games()
+    assert len(games()) == 2
+    for _ in range(5):
+        _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
+        assert not (terminated | truncated).any()
+        assert np.isfinite(infos["position"]).all()
