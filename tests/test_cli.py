@@ -80,6 +80,37 @@ def test_mistakes_are_one_sentence_and_status_2(arguments, words, capsys):
     assert len(said.splitlines()) == 1
 
 
+def test_looking_at_a_task(tmp_path, capsys):
+    for name in ("gather.mp4", "gather.gif"):
+        assert main(["play", "gather", "--random", "--video", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).stat().st_size > 2_000
+    said = capsys.readouterr().out
+    assert "1 episode: mean return" in said
+    assert main(["play", "maze", "--video", str(tmp_path / "maze.avi")]) == 2
+    assert main(["play", "maze", "--video", str(tmp_path / "no" / "maze.mp4")]) == 2
+
+
+@pytest.mark.parametrize("task", ["maze", "gather", "doom", "venture"])
+def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys):
+    folder = tmp_path / "run"
+    few = ["bonus.min_replay=100", "bonus.first_steps=5", "bonus.steps=2", "algo.batch_size=50"]
+    few += ["num_envs=4", "rollout_steps=50", *(["task.episode_steps=60"] if task == "venture" else [])]
+    settings = [word for setting in few for word in ("--set", setting)]
+    assert main(["train", task, "--steps", "400", "--out", str(folder), *settings]) == 0
+    assert main(["eval", str(folder), "--episodes", "3", "--video", str(tmp_path / "out.mp4")]) == 0
+    assert main(["novelty", str(folder)]) == 0
+    assert "3 episodes: mean return" in capsys.readouterr().out
+    with open(tmp_path / "out.mp4", "rb") as video:
+        assert video.read(12)[4:8] == b"ftyp"
+    assert (folder / "novelty.png").stat().st_size > 20_000
+
+
+def test_novelty_of_a_run_without_a_bonus_is_refused(tmp_path, capsys):
+    assert main(["train", "maze", "--bonus", "none", "--out", str(tmp_path / "run"), *SMALL]) == 0
+    assert main(["novelty", str(tmp_path / "run")]) == 2
+    assert "has no bonus" in capsys.readouterr().err
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "ex2", "train", "maze", "--bonus", "none", "--out", str(folder), *SMALL]

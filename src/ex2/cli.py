@@ -1,4 +1,4 @@
-"""The command line: `ex2 train`, `resume`, `eval`, `plot`, `density-figure`, `tasks`, `bonuses`."""
+"""The command line: `ex2 train`, `resume`, `eval`, `play`, `novelty`, `plot`, `density-figure`, `tasks`, `bonuses`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.table import Table
 import ex2
 from ex2.bonus import BONUSES, settings_of
 from ex2.errors import UsageError, unknown
-from ex2.tasks import TASKS
+from ex2.tasks import TASKS, find_task
 
 console = Console()
 FIGURE_STEPS = 80_000  # of the run that is made for `density-figure`
@@ -28,7 +28,9 @@ EXAMPLES = """examples:
   ex2 train maze --bonus k-exemplar --seed 1
   ex2 train maze --bonus amortized --steps 800000 --seed 0 --out runs/maze-0
   ex2 train maze --bonus k-exemplar --set bonus.k=1 --set weight.start=0.5
-  ex2 eval runs/maze-0 --episodes 50
+  ex2 train doom --device cuda --out runs/doom-0
+  ex2 eval runs/doom-0 --episodes 20 --video doom.mp4
+  ex2 novelty runs/doom-0
   ex2 plot runs/maze-0 --beside results/maze.csv
   ex2 resume runs/maze-0"""
 
@@ -86,7 +88,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="a setting on top of the preset, such as bonus.k=1, weight.start=0.5, algo.gamma=0.995, num_envs=40",
     )
 
-    resume = command("resume", _resume, "go on with a run, exactly where it stopped", "ex2 resume runs/maze-0")
+    resume = command(
+        "resume",
+        _resume,
+        "go on with a run where it stopped (games begin fresh episodes)",
+        "ex2 resume runs/maze-0",
+    )
     resume.add_argument("run", type=Path, help="the run's folder")
 
     evaluate = command("eval", _evaluate, "play episodes with a run's agent", "ex2 eval runs/maze-0 --episodes 50")
@@ -94,6 +101,23 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
     evaluate.add_argument("--seed", type=int, default=0, help="of the episodes (default: 0)")
     evaluate.add_argument("--deterministic", action="store_true", help="take the most likely action instead of a draw")
+    evaluate.add_argument("--video", type=Path, metavar="FILE", help="film the first episode: a name ending in .mp4 or .gif")
+
+    look = command("play", _play, "look at a task: play episodes without an agent", "ex2 play doom --random --video doom.mp4")
+    look.add_argument("task", help="a task, as 'ex2 tasks' lists them")
+    look.add_argument(
+        "--random", action="store_true", help="take random actions (there is no other way yet, and no need to say it)"
+    )
+    look.add_argument("--episodes", type=int, default=1, help="how many (default: 1)")
+    look.add_argument("--seed", type=int, default=0, help="of the episodes and the actions (default: 0)")
+    look.add_argument("--video", type=Path, metavar="FILE", help="film the first episode: a name ending in .mp4 or .gif")
+
+    novelty = command(
+        "novelty", _novelty, "draw what a run finds most and least novel: frames or states, and maps", "ex2 novelty runs/doom-0"
+    )
+    novelty.add_argument("run", type=Path, help="the run's folder")
+    novelty.add_argument("--out", type=Path, help="the picture (default: novelty.png in the run's folder)")
+    novelty.add_argument("--seed", type=int, default=0, help="of the episodes that are looked at (default: 0)")
 
     plot = command("plot", _plot, "draw a run: densities, visits, bonus, learning curve", "ex2 plot runs/maze-0")
     plot.add_argument("run", type=Path, help="the run's folder")
@@ -143,6 +167,12 @@ def _resume(options: argparse.Namespace) -> int:
     from ex2.training.display import Display
 
     config = loop.Config.load(options.run / loop.CONFIG)
+    if not find_task(config.task).exact:
+        console.print(
+            f"Games of {config.task} cannot be saved in the middle of an episode: the run goes on with fresh ones.",
+            soft_wrap=True,
+            highlight=False,
+        )
     done = int(loop.history(options.run)[-1]["step"]) if loop.history(options.run) else 0
     with Display(config, done, console) as display:
         return _report(loop.resume(options.run, listener=display))
@@ -153,7 +183,8 @@ def _report(result: Any) -> int:
         console.print(f"Stopped and saved after {result.steps:,} steps. Go on with: ex2 resume {result.folder}", soft_wrap=True)
         return 130
     console.print(
-        f"Score {result.score:.1f} (mean return of the last 20 episodes, without the bonus) after {result.steps:,} steps, "
+        f"Score {result.score:.{2 if abs(result.score) < 10 else 1}f} (mean return of the last 20 episodes, without the bonus) "
+        f"after {result.steps:,} steps, "
         f"{result.seconds:.0f} s, {result.bonus_share:.0%} of them in the bonus.",
         soft_wrap=True,
         highlight=False,
@@ -163,13 +194,33 @@ def _report(result: Any) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    returns = ex2.evaluate(options.run, options.episodes, options.seed, options.deterministic)
+    _tell(ex2.evaluate(options.run, options.episodes, options.seed, options.deterministic, options.video), options.video)
+    return 0
+
+
+def _play(options: argparse.Namespace) -> int:
+    from ex2.training.loop import look
+
+    _tell(look(options.task, options.episodes, options.seed, options.video), options.video)
+    return 0
+
+
+def _tell(returns: list[float], video: Path | None) -> None:
     console.print(
-        f"{len(returns)} episodes: mean return {np.mean(returns):.1f}, standard deviation {np.std(returns):.1f}, "
-        f"from {min(returns):.1f} to {max(returns):.1f}.",
+        f"{len(returns)} {'episode' if len(returns) == 1 else 'episodes'}: mean return {np.mean(returns):.2f}, "
+        f"standard deviation {np.std(returns):.2f}, from {min(returns):.2f} to {max(returns):.2f}.",
         soft_wrap=True,
         highlight=False,
     )
+    if video:
+        console.print(f"The first one is in {video}.", soft_wrap=True, highlight=False)
+
+
+def _novelty(options: argparse.Namespace) -> int:
+    from ex2.novelty import novelty_figure
+
+    target = novelty_figure(options.run, options.out, options.seed)
+    console.print(f"The picture is {target}.", soft_wrap=True, highlight=False)
     return 0
 
 

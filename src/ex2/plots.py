@@ -46,10 +46,10 @@ def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dic
         _draw_curve(axes[-1], folder, trainer, recorded or {})
         config = trainer.config
         figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps: score {trainer.score:.1f}", fontsize=11)
-        return _save(figure, Path(path) if path is not None else folder / "plot.png")
+        return save(figure, Path(path) if path is not None else folder / "plot.png")
 
 
-def _save(figure: Figure, target: Path) -> Path:
+def save(figure: Figure, target: Path) -> Path:
     try:
         figure.savefig(target, dpi=150)
     except (OSError, ValueError) as error:
@@ -89,13 +89,13 @@ def density_figure(
         axes = right.subplots(2, 2).flat
         axes[0].plot(*points[:3_000].T, ".", markersize=1, color=ACCENT)
         axes[0].set(xlim=(-TOY_REACH, TOY_REACH), ylim=(-TOY_REACH, TOY_REACH), aspect="equal")
-        _plain(axes[0], "data")
+        plain(axes[0], "data")
         for axis, smoothing in zip(axes[1:], smoothings, strict=True):
             density = ExemplarDensity(model, smoothing=smoothing, random_state=0).fit(points)
             axis.imshow(np.exp(density.score_samples(grid)).reshape(len(middle), -1), origin="lower", cmap="viridis")
-            _plain(axis, f"smoothing {smoothing}")
+            plain(axis, f"smoothing {smoothing}")
         right.suptitle(f"c) {model}, more and more smoothing", fontsize=9)
-        return _save(figure, Path(path))
+        return save(figure, Path(path))
 
 
 def toy(count: int, random: np.random.Generator) -> np.ndarray:
@@ -139,10 +139,10 @@ def _draw_map(figure: FigureBase, axis: Axes, title: str, values: np.ndarray, ar
     for (x, y), name in ((arena.start, "S"), (arena.goal, "G")):
         axis.plot(x, y, "o", markersize=11, color="white", markeredgecolor=INK)
         axis.text(x, y, name, ha="center", va="center", fontsize=7, weight="bold")
-    _plain(axis, title)
+    plain(axis, title)
 
 
-def _plain(axis: Axes, title: str) -> None:
+def plain(axis: Axes, title: str) -> None:
     axis.set_title(title, fontsize=9)
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)

@@ -171,13 +171,14 @@ def test_numbers_that_are_not_finite_are_named(value):
 def test_a_batch_through_the_adapter_equals_stable_baselines_own(name):
     """The same as DummyVecEnv over single environments with Monitor: observations, rewards, ends, infos."""
     task = ex2.TASKS[name]
-    ours = GymnasiumVecEnv(ex2.make_vector_env(name, 3))
-    theirs = DummyVecEnv([lambda: Monitor(gymnasium.make(task.env_id))] * 3)
+    short = {"episode_steps": 60} if task.extra == "atari" else {}
+    ours = GymnasiumVecEnv(ex2.make_vector_env(name, 3, **short))
+    theirs = DummyVecEnv([lambda: Monitor(gymnasium.make(task.env_id, **short))] * 3)
     ours.seed(4)
     theirs.seed(4)
     assert np.array_equal(ours.reset(), theirs.reset())
     ours.action_space.seed(0)
-    for _ in range(task.episode_steps + 30):
+    for _ in range(short.get("episode_steps", task.episode_steps) + 30):
         actions = np.stack([ours.action_space.sample() for _ in range(3)])
         one, two = ours.step(actions), theirs.step(actions)
         assert all(np.array_equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
@@ -188,6 +189,45 @@ def test_a_batch_through_the_adapter_equals_stable_baselines_own(name):
                 assert mine["TimeLimit.truncated"] == other["TimeLimit.truncated"]
                 assert mine["episode"]["r"] == pytest.approx(other["episode"]["r"], abs=1e-5)
                 assert mine["episode"]["l"] == other["episode"]["l"]
+    ours.close()
+    theirs.close()
+
+
+class Payday(Corridor):
+    """A corridor that pays 7 a step."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 7.0, *rest
+
+
+def test_rewards_are_clipped_for_learning_only():
+    env = gymnasium.vector.SyncVectorEnv([Payday] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    clipped = GymnasiumVecEnv(env, clip_reward=True)
+    clipped.reset()
+    while True:
+        _, reward, done, infos = clipped.step(np.ones(2, int))
+        assert reward.tolist() == [1.0, 1.0]
+        if done[0]:
+            break
+    assert infos[0]["episode"]["r"] == 7.0 * infos[0]["episode"]["l"]
+
+
+def test_the_bonus_sees_the_last_frame_of_a_stack():
+    """As uint8, one frame for each step; the last frame of an episode is the terminal observation's."""
+    env = GymnasiumVecEnv(ex2.make_vector_env("freeway", 2, episode_steps=40), clip_reward=True)
+    agent = A2C("CnnPolicy", env, n_steps=64, seed=0, device="cpu", policy_kwargs={"net_arch": [8]})
+    callback = BonusCallback("kernel-exemplar", last_frame=True, min_replay=50, first_steps=2, steps=2)
+    agent.learn(128, callback=callback)
+    assert callback.batch.obs.shape == (64, 2, 1, 42, 42)
+    assert callback.batch.obs.dtype == torch.uint8
+    assert callback.bonus.replay.rows().shape[1] == 42 * 42
+    stacks = agent.rollout_buffer.observations.reshape(2, 64, 4, 42, 42).swapaxes(0, 1)  # flattened by training
+    assert np.array_equal(callback.batch.obs.numpy(), stacks[:, :, -1:])
+    ends = callback.batch.truncated | callback.batch.terminated
+    same = (callback.batch.next_obs[:-1] == callback.batch.obs[1:]).flatten(2).all(-1)
+    assert torch.equal(same | ends[:-1], torch.ones_like(same))
+    assert not same[ends[:-1]].all()
 
 
 def test_2_other_autoreset_modes_are_refused():

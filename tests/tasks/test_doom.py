@@ -79,7 +79,18 @@ def test_buttons(env):
 
 
 # Through the doors from the first room to the vest, in map units.
-WAY = [(464, -176), (575, -176), (687, -173), (687, -62), (690, 50), (871, 50), (1040, 50), (1040, -62), (1040, -170), doom.VEST]
+WAY = [
+    (464, -176),
+    (575, -176),
+    (687, -173),
+    (687, -62),
+    (690, 50),
+    (871, 50),
+    (1040, 50),
+    (1040, -62),
+    (1040, -170),
+    doom.VEST,
+]
 
 
 def walk(env, way, steps=200):
@@ -122,7 +133,9 @@ def test_an_episode_is_truncated_after_2100_tics(env):
 
 def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
     def games() -> set[int]:
-        found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True).stdout.split()
+        found = subprocess.run(
+            ["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True
+        ).stdout.split()
         return {int(number) for number in found}
 
     env.reset(seed=0)

@@ -72,6 +72,42 @@ def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(240, 1441, 240))
 
 
+@pytest.mark.parametrize("task", ["cheetah", "gather"])
+def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, tmp_path):
+    whole = ex2.train(task, out=tmp_path / "whole", seed=3, **small("kernel-exemplar"))
+    ex2.train(task, out=tmp_path / "parts", seed=3, listener=stop_after(2), **small("kernel-exemplar"))
+    assert ex2.resume(tmp_path / "parts").steps == whole.steps
+    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
+
+
+@pytest.mark.parametrize("task", ["doom", "freeway"])
+def test_games_go_on_with_fresh_episodes(task, tmp_path):
+    """What was learned and remembered goes on; the same run stopped at the same place goes on in the same way."""
+    settings = small("kernel-exemplar") | {"steps": 720}
+    for name in ("one", "two"):
+        ex2.train(task, out=tmp_path / name, seed=3, listener=stop_after(2), **settings)
+        before = loop.load(tmp_path / name)
+        before.env.close()
+        assert before.steps == 480
+        assert len(before.bonus.replay) == 480
+        ends = ex2.resume(tmp_path / name)
+        assert ends.finished
+    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("one", "two")))
+
+
+def test_without_reward_and_bonus_nothing_is_learned(tmp_path):
+    """A critic that begins at 0 gives advantages of 0: plain TRPO stays where it is, instead of following noise."""
+    settings = {"num_envs": 4, "rollout_steps": 60, "steps": 240}
+    policies = []
+    for name, steps in (("one", 240), ("three", 720)):
+        ex2.train("cheetah", "none", out=tmp_path / name, seed=3, **(settings | {"steps": steps}))
+        policies.append(checkpoint.load(tmp_path / name / loop.CHECKPOINT)["policy"])
+    same(*policies)
+    moved = ex2.train("cheetah", "none", seed=3, out=tmp_path / "other", overrides={"policy.zero_critic": False}, **settings)
+    other = checkpoint.load(moved.folder / loop.CHECKPOINT)["policy"]
+    assert not torch.equal(other["action_net.weight"], policies[0]["action_net.weight"])
+
+
 def test_a_killed_run_drops_what_no_checkpoint_holds(tmp_path):
     """Metrics written after the last checkpoint are not counted twice."""
     settings = small("histogram")
@@ -208,6 +244,9 @@ def test_outside_the_main_thread(tmp_path):
         ({"bonus": "k-exemplar", "overrides": {"bonus.k": "abc"}}, "must be int | None"),
         ({"threads": 0}, "at least 1"),
         ({"device": "gpu"}, "no device 'gpu'"),
+        ({"task": "cheetah", "bonus": "histogram"}, "no preset for the bonus 'histogram' on cheetah"),
+        ({"task": "venture", "overrides": {"task.stiky": 0.25}}, "does not take these settings"),
+        ({"task": "doom", "overrides": {"policy.convolutions": [[16, 40, 2]]}}, "too small for the convolutions"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_is_written(settings, words, tmp_path):

@@ -73,7 +73,7 @@ class BonusCallback(BaseCallback):
         space = self.model.observation_space if self._normalizer is None else self._normalizer.venv.observation_space
         if self.last_frame:
             assert isinstance(space, gymnasium.spaces.Box)
-            space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.dtype.type)  # type: ignore[union-attr]
+            space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         self._settings = {}
 
@@ -103,7 +103,7 @@ class BonusCallback(BaseCallback):
         Only the last observation of an episode has to be computed back from its normalised form, so it is exact up to
         VecNormalize's own clipping.
         """
-        seen = observation if self._normalizer is None else self._normalizer.get_original_obs()
+        seen: Any = observation if self._normalizer is None else self._normalizer.get_original_obs()
         return seen[:, -1:].copy() if self.last_frame else seen
 
     def _on_step(self) -> bool:
@@ -112,7 +112,7 @@ class BonusCallback(BaseCallback):
         reached = after.copy()
         truncated = np.zeros_like(done)
         for index in np.flatnonzero(done):
-            final = infos[index]["terminal_observation"]
+            final: Any = infos[index]["terminal_observation"]
             final = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
             reached[index] = final[-1:] if self.last_frame else final
             truncated[index] = infos[index].get("TimeLimit.truncated", False)

@@ -32,6 +32,19 @@ class Task:
     """The paper's scores (Table 1), by bonus."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A task as a map: what its module's `plan()` returns, where it has one beside `places(observations, infos)` [N, axes]."""
+
+    axes: tuple[str, ...]
+    """Names of its one or two coordinates."""
+    walls: Any = ()
+    """[M, 2, 2]: the ends of each wall."""
+    start: tuple[float, ...] | None = None
+    goal: tuple[float, ...] | None = None
+    """The goal's place; of one coordinate, the values beyond which there is reward."""
+
+
 def _atari(game: str, summary: str, **paper: float) -> Task:
     return Task(
         env_id=f"ex2/{game.capitalize()}-v0",
@@ -85,7 +98,7 @@ TASKS = {
         paper={"k-exemplar": 0.740, "amortized": 0.788, "kde": 0.195, "none": 0.250},
     ),
     "freeway": _atari("freeway", "a chicken across ten lanes of cars (4 frames, grey 42x42)", amortized=33.3, none=16.5),
-    "frostbite": _atari("frostbite", "floes to jump on, an igloo to build (4 frames, grey 42x42)", amortized=4901.0, none=2869.0),
+    "frostbite": _atari("frostbite", "floes to jump on, an igloo (4 frames, grey 42x42)", amortized=4901.0, none=2869.0),
     "venture": _atari("venture", "rooms with treasures and monsters (4 frames, grey 42x42)", amortized=900.0, none=121.0),
 }
 

@@ -58,10 +58,13 @@ class Atari(AtariVectorEnv):
         self.render_mode = render_mode
         self._seen: Array | None = None
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(  # type: ignore[override]
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
         if isinstance(seed, list):
             seed = None if None in seed else np.array(seed)
+        observation: Any
         observation, infos = super().reset(seed=seed, options=options)
         self._seen = observation
         return observation.copy(), infos
@@ -70,10 +73,9 @@ class Atari(AtariVectorEnv):
         if self._seen is None:
             raise UsageError("step was called before reset: call reset() once first.")
         actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or not np.isin(actions, range(int(self.single_action_space.n))).all():
-            raise UsageError(
-                f"step got actions {actions.tolist()}: expected {self.num_envs} numbers from 0 to {self.single_action_space.n - 1}."
-            )
+        known = int(self.single_action_space.n)  # type: ignore[attr-defined]
+        if actions.shape != (self.num_envs,) or not np.isin(actions, range(known)).all():
+            raise UsageError(f"step got actions {actions.tolist()}: expected {self.num_envs} numbers from 0 to {known - 1}.")
         observation, reward, terminated, truncated, infos = super().step(actions.astype(np.int32))
         truncated = truncated & ~terminated
         self._seen = observation

@@ -9,6 +9,7 @@ episode ends as truncated.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -28,6 +29,7 @@ from gymnasium.vector.utils import batch_space
 from PIL import Image
 
 from ex2.errors import UsageError
+from ex2.tasks import Plan
 from ex2.tasks.single import Single
 
 Array = np.ndarray
@@ -111,6 +113,20 @@ def derive_map(source: Path) -> bytes:
     return write_lumps(lumps)
 
 
+def walls() -> Array:
+    """The ends of the map's walls, [M, 2, 2]."""
+    lumps = dict(read_lumps((Path(vizdoom.scenarios_path) / "my_way_home.wad").read_bytes()))
+    text = next(content for name, content in lumps.items() if name.startswith(b"TEXTMAP")).decode()
+
+    def blocks(kind: str) -> list[dict[str, str]]:
+        found = re.findall(rf"\b{kind}\b[^{{]*\{{([^}}]*)\}}", text)
+        return [dict(re.findall(r"(\w+)\s*=\s*([^;]+);", block)) for block in found]
+
+    corners = np.array([[float(block["x"]), float(block["y"])] for block in blocks("vertex")])
+    lines = [[int(block["v1"]), int(block["v2"])] for block in blocks("linedef") if block.get("twosided") != "true"]
+    return corners[np.array(lines)]
+
+
 def cache_folder() -> Path:
     """Where derived files are kept: EX2_CACHE, or the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -123,7 +139,9 @@ def find_map(folder: Path | None = None) -> Path:
     try:
         content = derive_map(source)
     except (OSError, ValueError, struct.error) as error:
-        raise UsageError(f"The map {source.name} of the installed vizdoom cannot be used ({error}): install vizdoom 1.3.") from None
+        raise UsageError(
+            f"The map {source.name} of the installed vizdoom cannot be used ({error}): install vizdoom 1.3."
+        ) from None
     folder = folder or cache_folder()
     target = folder / f"my_way_home_plus-{hashlib.sha256(content).hexdigest()[:12]}.wad"
     if target.exists() and target.read_bytes() == content:
@@ -208,15 +226,14 @@ class Game:
         state = self._game.get_state()
         self.screen = state.screen_buffer
         out[:] = Image.fromarray(self.screen).resize((SIZE, SIZE), Image.Resampling.BOX)
+        assert state.game_variables is not None
         return state.game_variables
 
     def close(self) -> None:
         game, self._game = self._game, None
         if game is not None:
-            try:
+            with contextlib.suppress(*DEAD):
                 game.close()
-            except DEAD:
-                pass
 
 
 class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
@@ -292,15 +309,17 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         for index, where in enumerate(places):
             if where is None:
                 self.restarts += 1
-                warnings.warn(f"The game of environment {index} died and was started anew; its episode is truncated.", stacklevel=2)
+                warnings.warn(
+                    f"The game of environment {index} died and was started anew; its episode is truncated.", stacklevel=2
+                )
             else:
                 positions[index] = where
         infos: dict[str, Any] = {"position": positions}
         ended = np.array(terminated) | np.array(truncated)
         if ended.any():
             last = np.full(self.num_envs, None, dtype=object)
-            for index in np.flatnonzero(ended):
-                last[index] = finals[index]
+            for player in np.flatnonzero(ended):
+                last[player] = finals[player]
             infos |= {"final_obs": last, "_final_obs": ended}
         return self._screens.copy(), np.array(rewards, np.float64), np.array(terminated), np.array(truncated), infos
 
@@ -312,6 +331,16 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def close_extras(self, **kwargs: Any) -> None:
         list(self._pool.map(Game.close, self._games))
         self._pool.shutdown()
+
+
+def plan() -> Plan:
+    """The rooms as a map."""
+    return Plan(("x (map units)", "y (map units)"), walls(), START, VEST)
+
+
+def places(observations: Array, infos: dict[str, Any]) -> Array:
+    """Where the player is, [N, 2]."""
+    return infos["position"][:, :2]
 
 
 def make_env(render_mode: str | None = None, **settings: Any) -> Single:

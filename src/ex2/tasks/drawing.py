@@ -62,7 +62,7 @@ class Screen:
             mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         except Exception as error:  # what is missing depends on the backend
             raise UsageError(
-                f"OpenGL could not be started ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'}): "
+                f"OpenGL could not be started ({type(error).__name__}: {str(error).splitlines()[:1]}): "
                 "install EGL (libegl1) or OSMesa and name it in MUJOCO_GL, or do not ask for pictures."
             ) from None
         self._model, self._data = model, mujoco.MjData(model)

@@ -14,6 +14,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.tasks import Plan
 from ex2.tasks.drawing import Screen
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
 
@@ -68,6 +69,16 @@ class SparseHalfCheetah(MujocoTask):
         if self._screen is None:
             self._screen = Screen(self.model, "track")
         return self._screen.draw(state)
+
+
+def plan() -> Plan:
+    """The way as a map."""
+    return Plan(("x of the centre of mass (m)",), goal=(-THRESHOLD, THRESHOLD))
+
+
+def places(observations: Array, infos: dict[str, Any]) -> Array:
+    """Where the centre of mass is, [N, 1]."""
+    return observations[:, 17:18]
 
 
 def make_env(physics_steps: int = PHYSICS_STEPS, **settings: Any) -> MujocoEnv:

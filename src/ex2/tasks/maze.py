@@ -14,6 +14,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.tasks import Plan
 from ex2.tasks.drawing import Canvas, segment_distance
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv
 
@@ -64,7 +65,9 @@ class Arena:
         """bool [cells, cells], y first: where the middle of the ball can be."""
         middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
         points = np.stack(np.meshgrid(middle, middle), axis=-1)
-        return np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
+        return (
+            np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
+        )
 
 
 ARENA = Arena()
@@ -105,6 +108,16 @@ class Maze(MujocoTask):
             canvas.line(begin, end, WALL_RADIUS, COLOURS["wall"])
         canvas.disc(state[1:3], BALL_RADIUS, COLOURS["ball"])
         return canvas.picture()
+
+
+def plan() -> Plan:
+    """The arena as a map."""
+    return Plan(("x (m)", "y (m)"), WALLS, tuple(START), tuple(GOAL))
+
+
+def places(observations: Array, infos: dict[str, Any]) -> Array:
+    """Where the ball is, [N, 2]."""
+    return observations
 
 
 def make_env(**settings: Any) -> MujocoEnv:

@@ -69,9 +69,9 @@ class MujocoTask(abc.ABC):
 class PlanarBody:
     """The centre of mass of a tree of links that turn in a plane, for a batch of positions.
 
-    A link at the absolute angle a, a sum of joint angles, adds a vector that turns with it. With the plane as complex numbers the
-    centre of mass is root + sum_b c_b exp(i a_b), where c_b holds what link b carries: its own mass at its own centre, and the
-    mass beyond each of its joints at that joint. The c_b are constants of the model.
+    A link at the absolute angle a, a sum of joint angles, adds a vector that turns with it. With the plane as complex numbers
+    the centre of mass is root + sum_b c_b exp(i a_b), where c_b holds what link b carries: its own mass at its own centre, and
+    the mass beyond each of its joints at that joint. The c_b are constants of the model.
 
     Args:
         model: its first body is the root, on two slide joints and a hinge; every other body has one hinge, at its origin.

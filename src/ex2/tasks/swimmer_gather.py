@@ -12,6 +12,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.tasks import Plan
 from ex2.tasks.drawing import Canvas
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
 
@@ -95,7 +96,7 @@ class SwimmerGather(MujocoTask):
         apart = objects[..., :2] - self.centre_of_mass(states)[:, None, :2]
         caught = (objects[..., 2] > 0) & (np.hypot(apart[..., 0], apart[..., 1]) < CATCH)
         objects[..., 2][caught] = 0.0
-        return states, caught @ WORTH, ~(objects[..., 2] > 0).any(axis=1)
+        return states, caught @ WORTH, np.asarray((objects[..., 2] == 0).all(axis=1))
 
     def draw(self, state: Array) -> Array:
         """The pool from above."""
@@ -113,6 +114,16 @@ class SwimmerGather(MujocoTask):
             canvas.line(joint + tail * along, joint + head * along, LINK_RADIUS, COLOURS["link"])
         canvas.disc(state[1:3] + 1.5 * np.array([np.cos(state[3]), np.sin(state[3])]), 1.5 * LINK_RADIUS, COLOURS["head"])
         return canvas.picture()
+
+
+def plan() -> Plan:
+    """The pool as a map."""
+    return Plan(("x (m)", "y (m)"), np.stack([CORNERS, np.roll(CORNERS, 1, axis=0)], axis=1), (0.0, 0.0))
+
+
+def places(observations: Array, infos: dict[str, Any]) -> Array:
+    """Where the centre of mass is, [N, 2]."""
+    return observations[:, 10:12]
 
 
 def make_env(**settings: Any) -> MujocoEnv:

@@ -29,7 +29,14 @@ FREE = {
     "stack": "int",
 }
 """The fields of a run that stand for themselves; all others belong to a part of it."""
-POLICY = {"hidden": "list", "activation": "str", "scale_critic": "bool", "initial_std": "float", "convolutions": "list"}
+POLICY = {
+    "hidden": "list",
+    "activation": "str",
+    "scale_critic": "bool",
+    "zero_critic": "bool",
+    "initial_std": "float",
+    "convolutions": "list",
+}
 TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),

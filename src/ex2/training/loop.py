@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -25,8 +26,10 @@ from ex2.training import checkpoint
 from ex2.training.config import Config, Seeds, configure
 from ex2.training.metrics import Metrics, Row, numbers, read
 from ex2.training.policy import make_agent
+from ex2.training.video import Film
 
 CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
+MOST_AT_ONCE = 20  # episodes that are played side by side
 SCORE_EPISODES = 20
 """A score is the mean return, without any bonus, of this many last episodes."""
 
@@ -56,7 +59,7 @@ class Trainer:
     def __init__(self, config: Config) -> None:
         torch.set_num_threads(config.threads)
         self.config = config
-        self.env = GymnasiumVecEnv(_environments(config, config.num_envs), config.clip_reward)
+        self.env = GymnasiumVecEnv(environments(config, config.num_envs), config.clip_reward)
         self.agent = make_agent(config, self.env)
         self.callback = BonusCallback(
             config.bonus,
@@ -156,7 +159,6 @@ class Trainer:
         if state["random"]["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["random"]["cuda"])
 
-
     def _begin_episodes(self) -> None:
         """Fresh episodes, for environments that cannot be saved: seeded by the run's seed and how far it has come."""
         seeds = np.random.SeedSequence([Seeds.of(self.config.seed).environment, self.agent.num_timesteps])
@@ -166,7 +168,8 @@ class Trainer:
         self.agent._last_episode_starts = np.ones(self.config.num_envs, bool)
 
 
-def _environments(config: Config, count: int, **settings: Any) -> VectorEnv:
+def environments(config: Config, count: int, **settings: Any) -> VectorEnv:
+    """Environments of a run's task, with its settings."""
     try:
         return make_vector_env(config.task, count, **config.task_settings, **settings)
     except TypeError as error:
@@ -262,24 +265,64 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     return result
 
 
-def evaluate(folder: str | Path, episodes: int = SCORE_EPISODES, seed: int = 0, deterministic: bool = False) -> list[float]:
-    """The returns of whole episodes of a run's agent, without any bonus and without changing the run."""
+def evaluate(
+    folder: str | Path,
+    episodes: int = SCORE_EPISODES,
+    seed: int = 0,
+    deterministic: bool = False,
+    video: str | Path | None = None,
+) -> list[float]:
+    """The returns of whole episodes of a run's agent, without any bonus and without changing the run.
+
+    Args:
+        episodes, seed: how many, and what they are drawn from.
+        deterministic: whether the agent takes its most likely action instead of a draw.
+        video: a file to film the first of them in, such as "out.mp4" or "out.gif".
+    """
     if episodes < 1 or seed < 0:
         raise UsageError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0.")
     trainer = load(folder)
     trainer.env.close()
     torch.manual_seed(seed)
-    env = GymnasiumVecEnv(_environments(trainer.config, episodes))
-    env.seed(seed)
-    observation: Any = env.reset()
-    returns: dict[int, float] = {}
-    while len(returns) < episodes:
-        actions, _ = trainer.agent.predict(observation, deterministic=deterministic)
-        observation, _, done, infos = env.step(actions)
-        for index in np.flatnonzero(done):
-            returns.setdefault(int(index), infos[index]["episode"]["r"])
-    env.close()
-    return [returns[index] for index in range(episodes)]
+    env = environments(trainer.config, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}))
+
+    def act(observation: Any) -> Any:
+        return trainer.agent.predict(observation, deterministic=deterministic)[0]
+
+    with contextlib.closing(env):
+        return play(env, act, episodes, seed, video)
+
+
+def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None) -> list[float]:
+    """The returns of `episodes` episodes, as many at once as there are environments; the first one is filmed.
+
+    Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
+    """
+    with Film(video, env.metadata["render_fps"]) if video else contextlib.nullcontext() as film:
+        wrapped = GymnasiumVecEnv(env)
+        wrapped.seed(seed)
+        observation: Any = wrapped.reset()
+        returns: dict[int, float] = {}
+        following = np.arange(env.num_envs)
+        while len(returns) < episodes:
+            if film and 0 not in returns:
+                film.add(wrapped.get_images()[0])
+            observation, _, done, infos = wrapped.step(act(observation))
+            for index in np.flatnonzero(done):
+                returns[int(following[index])] = infos[index]["episode"]["r"]
+                following[index] += env.num_envs
+            returns = {number: value for number, value in returns.items() if number < episodes}
+        return [returns[number] for number in range(episodes)]
+
+
+def look(task: str, episodes: int = 1, seed: int = 0, video: str | Path | None = None, **settings: Any) -> list[float]:
+    """The returns of episodes of a task under random actions."""
+    if episodes < 1 or seed < 0:
+        raise UsageError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0.")
+    env = make_vector_env(task, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}), **settings)
+    env.action_space.seed(seed)
+    with contextlib.closing(env):
+        return play(env, lambda observation: env.action_space.sample(), episodes, seed, video)
 
 
 def history(folder: str | Path) -> list[Row]:

@@ -102,6 +102,11 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
             )
     except (TypeError, ValueError, AssertionError) as error:
         raise UsageError(f"{config.algo} does not take these settings ({error}): see its page in Stable-Baselines3.") from None
+    if policy.get("zero_critic"):
+        # Without a reward, targets and advantages then stay exactly 0 and the agent stays as it is. A critic that begins with
+        # random values is explored after like a bonus, once its advantages are scaled to unit variance (docs/design.md).
+        nn.init.zeros_(agent.policy.value_net.weight)
+        nn.init.zeros_(agent.policy.value_net.bias)
     env.seed(seeds.environment)
     agent.set_logger(Logger(None, []))
     return agent

@@ -25,7 +25,12 @@ def _atari(weight: float, kl_weight: float) -> dict[str, Any]:
         "clip_reward": True,
         "stack": 4,
         "checkpoint_every": 1,
-        "policy": {"convolutions": [[32, 8, 4], [16, 4, 2]], "hidden": [256, 256], "activation": "relu"},
+        "policy": {
+            "convolutions": [[32, 8, 4], [16, 4, 2]],
+            "hidden": [256, 256],
+            "activation": "relu",
+            "zero_critic": True,
+        },
         "algo": {
             "trpo": {**TRPO, "curvature_share": 0.1, "batch_size": 2_000, "n_critic_updates": 2},
             "ppo": {**PPO, "batch_size": 2_000, "n_epochs": 4},
@@ -124,7 +129,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "num_envs": 50,
         "rollout_steps": 100,  # 5,000 steps an iteration
         "threads": 1,
-        "policy": {"hidden": [32, 32], "activation": "relu"},
+        "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
         "algo": {"trpo": {**TRPO, "curvature_share": 1.0, "batch_size": 500}, "ppo": {**PPO, "batch_size": 500}},
         "bonus": {
             "none": {"weight": {"start": 0.0}},
@@ -169,7 +174,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "num_envs": 100,
         "rollout_steps": 500,  # 50,000 steps an iteration: whole episodes
         "threads": 1,
-        "policy": {"hidden": [32, 32], "activation": "relu"},
+        "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
         "algo": {"trpo": {**TRPO, "curvature_share": 0.2, "batch_size": 5_000}, "ppo": {**PPO, "batch_size": 5_000}},
         "bonus": {
             "none": {"weight": {"start": 0.0}},
@@ -179,7 +184,13 @@ PRESETS: dict[str, dict[str, Any]] = {
             },
             "amortized": {
                 "weight": {"start": 1e-4},
-                "settings": {"replay_capacity": 500_000, "min_replay": 10_000, "kl_weight": 10.0, "steps": 80, "first_steps": 1_500},
+                "settings": {
+                    "replay_capacity": 500_000,
+                    "min_replay": 10_000,
+                    "kl_weight": 10.0,
+                    "steps": 80,
+                    "first_steps": 1_500,
+                },
             },
             # The paper has single exemplars, and a weight of 1.0.
             "k-exemplar": {
@@ -204,7 +215,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "num_envs": 20,
         "rollout_steps": 200,  # 4,000 steps an iteration
         "threads": 2,
-        "policy": {"convolutions": [[16, 4, 2], [16, 4, 2]], "hidden": [32, 32], "activation": "relu"},
+        "policy": {
+            "convolutions": [[16, 4, 2], [16, 4, 2]],
+            "hidden": [32, 32],
+            "activation": "relu",
+            "zero_critic": True,
+        },
         "algo": {
             "trpo": {**TRPO, "curvature_share": 0.125, "cg_max_steps": 10, "batch_size": 500, "n_critic_updates": 3},
             "ppo": {**PPO, "batch_size": 500, "n_epochs": 4},

@@ -1,9 +1,9 @@
 """sb3-contrib's TRPO with a cheaper Fisher matrix: for policies on images it is nearly all of an update's cost.
 
 The Fisher matrix is J^T M J, with J the Jacobian of the policy's outputs by its parameters and M the curvature of the KL
-divergence by those outputs, which is known: diag(p) - p p^T for logits, 1 / sigma^2 for means and 2 for log sigma. A product with
-it takes one pass forwards and one backwards, where differentiating the KL divergence twice takes several; and it needs no more
-than a share of the states: the line search that follows holds the trust region on all of them.
+divergence by those outputs, which is known: diag(p) - p p^T for logits, 1 / sigma^2 for means and 2 for log sigma. A product
+with it takes one pass forwards and one backwards, where differentiating the KL divergence twice takes several; and it needs no
+more than a share of the states: the line search that follows holds the trust region on all of them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ class CurvatureTRPO(TRPO):
         self.curvature_share = curvature_share
         super().__init__(*args, **settings)
 
+    def train(self) -> None:
+        """An update; where all advantages are 0 there is nothing to learn, and nothing changes."""
+        if self.rollout_buffer.advantages.any():
+            super().train()
+        else:
+            self._n_updates += 1
+            self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
     def _compute_actor_grad(self, kl_div: Tensor, policy_objective: Tensor) -> Gradients:
         if self.curvature_share is None:
             return super()._compute_actor_grad(kl_div, policy_objective)
@@ -70,7 +78,7 @@ class CurvatureTRPO(TRPO):
         parts = [part.view_as(value) for part, value in zip(vector.split([p.numel() for p in params]), params, strict=True)]
         first = len(parts) - len(self._weights)  # behind log sigma, where there is one
         tangents = dict(zip(self._weights, parts[first:], strict=True))
-        outputs, change = jvp(lambda w: functional_call(self._outputs, w, (self._seen,)), (self._weights,), (tangents,))
+        outputs, change = jvp(lambda w: functional_call(self._outputs, w, (self._seen,)), (self._weights,), (tangents,))  # type: ignore[misc]
         spread = []
         if isinstance(self.action_space, spaces.Discrete):
             chances = outputs.softmax(1)

@@ -1,0 +1,171 @@
+"""What a run finds novel: the frames or states with the lowest and highest bonus (the paper's Venture figure), and where."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from stable_baselines3.common.preprocessing import maybe_transpose
+
+from ex2.batch import Batch
+from ex2.bonuses.none import NoBonus
+from ex2.errors import UsageError
+from ex2.plots import INK, MUTED, plain, save
+from ex2.tasks import TASKS, Plan
+from ex2.training.loop import Trainer, environments, load
+
+Array = np.ndarray
+SHOWN = 5  # frames of each end
+PLAYERS = 8  # episodes that are looked at
+MOST_STEPS = 500  # of each
+APART = 20  # steps between two frames of one episode that are shown
+PATHS = 3  # episodes drawn as paths
+
+
+@dataclass(frozen=True)
+class Watched:
+    """T steps of N episodes of an agent: what it saw, what that was worth, and where it was if the task has a map."""
+
+    observations: Array  # [T, N, ...]
+    bonuses: Array  # [T, N]
+    places: Array | None  # [T, N, 1 or 2]
+    states: Array | None  # [T, N, S], of MuJoCo tasks
+    ends: Array  # [T, N]
+
+
+def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int = 0) -> Path:
+    """Plays episodes with a run's agent, rates what it sees, and draws it; by default novelty.png in the run's folder."""
+    folder = Path(folder)
+    trainer = load(folder)
+    trainer.env.close()
+    if isinstance(trainer.bonus, NoBonus):
+        raise UsageError(f"The run {folder} has no bonus: train one with --bonus kernel-exemplar.")
+    if not getattr(trainer.bonus, "ready", True):
+        raise UsageError(f"The run {folder} has no bonus yet: it has seen too few states, {trainer.steps:,} steps in.")
+    env = environments(trainer.config, PLAYERS)
+    module = importlib.import_module(TASKS[trainer.config.task].module)
+    plan: Plan | None = module.plan() if hasattr(module, "plan") else None
+    with contextlib.closing(env):
+        watched = watch(trainer, env, seed, module if plan else None)
+        pictures = [[_picture(env, watched, at) for at in some] for some in extremes(watched)]
+    with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
+        figure = Figure(figsize=(8.5 + (5.5 if plan else 0.0), 4.2), layout="constrained")
+        parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[8.5, 5.5])[0] if plan else [figure]
+        _draw_extremes(parts[0], watched, pictures)
+        if plan:
+            _draw_plan(parts[1].subplots(), watched, plan)
+        config = trainer.config
+        figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps", fontsize=11)
+        return save(figure, Path(path) if path is not None else folder / "novelty.png")
+
+
+def watch(trainer: Trainer, env: VectorEnv, seed: int, module: Any = None) -> Watched:
+    """An agent's episodes, rated by its bonus as it is: nothing is learned from them."""
+    torch.manual_seed(seed)
+    steps = min(TASKS[trainer.config.task].episode_steps, MOST_STEPS)
+    observation, infos = env.reset(seed=seed)
+    seen, actions, places, states, ends = [], [], [], [], []
+    for _ in range(steps):
+        seen.append(observation)
+        if module is not None:
+            places.append(module.places(observation, infos))
+        if getattr(env.unwrapped, "task", None) is not None:
+            states.append(env.unwrapped.get_state()["states"])
+        action, _ = trainer.agent.predict(observation)
+        actions.append(action)
+        observation, _, terminated, truncated, infos = env.step(action)
+        ends.append(terminated | truncated)
+    observations = np.stack([*seen, observation])
+    space = trainer.agent.observation_space
+    shape = (steps + 1, env.num_envs)
+    flat = maybe_transpose(observations.reshape(-1, *observations.shape[2:]), space)
+    rated = flat.reshape(*shape, *flat.shape[1:])
+    rated = rated[:, :, -1:] if trainer.config.stack > 1 else rated
+    batch = Batch.of(rated[:-1], np.stack(actions), rated[1:], truncated=np.stack(ends))
+    return Watched(
+        observations[:-1],
+        trainer.bonus.score(batch).numpy(),
+        np.stack(places) if places else None,
+        np.stack(states) if states else None,
+        np.stack(ends),
+    )
+
+
+def extremes(watched: Watched, count: int = SHOWN) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(step, episode) of the lowest and of the highest bonuses, no two of them near each other in one episode."""
+    order = np.argsort(watched.bonuses, axis=None)
+
+    def apart(places: Array) -> list[tuple[int, int]]:
+        chosen: list[tuple[int, int]] = []
+        for step, player in zip(*np.unravel_index(places, watched.bonuses.shape), strict=True):
+            if all(player != other or abs(step - before) >= APART for before, other in chosen):
+                chosen.append((int(step), int(player)))
+            if len(chosen) == count:
+                break
+        return chosen
+
+    return apart(order), apart(order[::-1])
+
+
+def _picture(env: VectorEnv, watched: Watched, at: tuple[int, int]) -> Array | None:
+    """What there is to see: the observation itself, or the state as the task draws it; None without OpenGL."""
+    if watched.states is None:
+        seen = watched.observations[at]
+        return seen[-1] if seen.shape[0] < seen.shape[2] else seen
+    try:
+        return env.unwrapped.task.draw(watched.states[at])
+    except UsageError:
+        return None
+
+
+def _draw_extremes(figure: Any, watched: Watched, pictures: list[list[Array | None]]) -> None:
+    axes = figure.subplots(2, SHOWN, squeeze=False)
+    for row, places, shown, name in zip(axes, extremes(watched), pictures, ("lowest", "highest"), strict=True):
+        for axis in row:
+            plain(axis, "")
+        for axis, at, picture in zip(row, places, shown, strict=False):
+            if picture is not None:
+                axis.imshow(picture, cmap="gray", vmin=0, vmax=255)
+            plain(axis, f"{watched.bonuses[at]:.2f}\nstep {at[0]} of episode {at[1]}")
+        row[0].set_ylabel(f"{name} bonus")
+
+
+def _draw_plan(axis: Axes, watched: Watched, plan: Plan) -> None:
+    """The bonus over the task's map with a few paths, or over its one coordinate."""
+    assert watched.places is not None
+    places, bonuses = watched.places.reshape(-1, watched.places.shape[-1]), watched.bonuses.reshape(-1)
+    known = np.isfinite(places).all(axis=1)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_xlabel(plan.axes[0])
+    if len(plan.axes) == 1:
+        axis.plot(places[known, 0], bonuses[known], ".", markersize=2, color=MUTED, alpha=0.4)
+        edges = np.quantile(places[known, 0], np.linspace(0, 1, 25))
+        inside = np.clip(np.digitize(places[known, 0], edges[1:-1]), 0, 23)
+        means = [bonuses[known][inside == index].mean() if (inside == index).any() else np.nan for index in range(24)]
+        axis.plot((edges[:-1] + edges[1:]) / 2, means, color=INK, linewidth=1.8, label="mean")
+        for x in plan.goal or ():
+            axis.axvline(x, color=MUTED, linestyle="--", linewidth=1)
+        axis.set(ylabel="bonus", title="bonus over the way")
+        axis.legend(frameon=False, fontsize=8)
+        return
+    points = axis.scatter(places[known, 0], places[known, 1], c=bonuses[known], s=5, cmap="magma", linewidths=0)
+    axis.figure.colorbar(points, ax=axis, shrink=0.75, pad=0.02, label="bonus")
+    for begin, end in plan.walls:
+        axis.plot(*np.transpose([begin, end]), color=INK, linewidth=1.5)
+    for player in range(min(PATHS, watched.places.shape[1])):
+        end = int(np.argmax(watched.ends[:, player])) + 1 if watched.ends[:, player].any() else len(watched.places)
+        axis.plot(*watched.places[:end, player].T, color="#2f6fdb", linewidth=0.7, alpha=0.7)
+    for place, name in ((plan.start, "S"), (plan.goal, "G")):
+        if place is not None:
+            axis.plot(*place, "o", markersize=11, color="white", markeredgecolor=INK)
+            axis.text(place[0], place[1], name, ha="center", va="center", fontsize=7, weight="bold")
+    axis.set(ylabel=plan.axes[1], title=f"bonus on the map, {PATHS} paths", aspect="equal")
