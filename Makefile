@@ -44,7 +44,7 @@ bench: install
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/density.py
 	$(BIN)/python benchmarks/cost.py
-	$(BIN)/python benchmarks/maze.py
+	$(BIN)/python benchmarks/scores.py maze
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build

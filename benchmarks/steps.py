@@ -1,17 +1,26 @@
-"""How much faster a batch of environments is than one, measured side by side in one run.
+"""How fast the tasks step: a batch against one Gymnasium environment, and training against the bare batch, pair by pair.
 
-python benchmarks/steps.py --seconds 3
+python benchmarks/steps.py                         # prints both tables (results/steps.md), about ten minutes
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 
 import ex2
+from ex2.training.config import configure
+from ex2.training.loop import history
+
+BATCHES = {"maze": (20, 1_024), "cheetah": (50, 1_024), "gather": (100, 1_024), "doom": (8, 20)}
+ATARI = (8, 32)
+TRAINED = {"freeway": {"num_envs": 32, "rollout_steps": 250, "algo.batch_size": 1_000}}
+"""Settings for the training figure where the preset's iteration takes minutes on 2 cores."""
 
 
 def single(env_id: str, seconds: float) -> float:
@@ -25,7 +34,9 @@ def single(env_id: str, seconds: float) -> float:
         steps += 1
         if terminated or truncated:
             env.reset()
-    return steps / (time.perf_counter() - started)
+    rate = steps / (time.perf_counter() - started)
+    env.close()
+    return rate
 
 
 def batched(name: str, num_envs: int, seconds: float) -> float:
@@ -42,20 +53,41 @@ def batched(name: str, num_envs: int, seconds: float) -> float:
     return rate
 
 
+def trained(name: str, bonus: str, iterations: int) -> float:
+    """Steps per second of a whole training, without its first iterations: the median of the rest."""
+    settings = TRAINED.get(name, {})
+    config = configure(name, bonus, overrides=settings)
+    with tempfile.TemporaryDirectory() as folder:
+        ex2.train(name, bonus, steps=iterations * config.iteration_steps, out=Path(folder) / "run", overrides=settings)
+        rates = [row["steps_per_second"] for row in history(Path(folder) / "run")]
+    return float(np.median(rates[-(iterations // 2) :]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement of environments")
     parser.add_argument("--rounds", type=int, default=3, help="single and batched alternate; the median ratio is reported")
+    parser.add_argument("--iterations", type=int, default=8, help="of each training")
+    parser.add_argument("--tasks", nargs="+", default=["maze", "cheetah", "gather", "doom", "freeway"])
     options = parser.parse_args()
     print("| task | environments | steps/s | one environment, steps/s | ratio |\n|---|---|---|---|---|")
-    for name, task in ex2.TASKS.items():
-        for num_envs in (20, 256, 1024):
+    for name in options.tasks:
+        for num_envs in BATCHES.get(name, ATARI):
             pairs = [
-                (batched(name, num_envs, options.seconds), single(task.env_id, options.seconds)) for _ in range(options.rounds)
+                (batched(name, num_envs, options.seconds), single(ex2.TASKS[name].env_id, options.seconds))
+                for _ in range(options.rounds)
             ]
             many, one = np.median(pairs, axis=0)
             ratio = np.median([a / b for a, b in pairs])
             print(f"| {name} | {num_envs} | {many:,.0f} | {one:,.0f} | {ratio:.1f} |", flush=True)
+    bonuses = ("none", "kernel-exemplar", "amortized")
+    print("\n| task | environments | bare, steps/s |" + "".join(f" {bonus} |" for bonus in bonuses))
+    print("|---|---|---|" + "---|" * len(bonuses))
+    for name in options.tasks:
+        num_envs = configure(name, overrides=TRAINED.get(name, {})).num_envs
+        bare = batched(name, num_envs, options.seconds)
+        shares = [trained(name, bonus, options.iterations) / bare for bonus in bonuses]
+        print(f"| {name} | {num_envs} | {bare:,.0f} |" + "".join(f" {share:.2f} |" for share in shares), flush=True)
 
 
 if __name__ == "__main__":

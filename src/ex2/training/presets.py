@@ -133,9 +133,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "algo": {"trpo": {**TRPO, "curvature_share": 1.0, "batch_size": 500}, "ppo": {**PPO, "batch_size": 500}},
         "bonus": {
             "none": {"weight": {"start": 0.0}},
+            # Novel in the four directions that change most slowly: where the body is, not how its joints whirl. In all 20
+            # numbers, 3 million steps with seed 100 went by without a reward.
             "kernel-exemplar": {
-                "weight": {"start": 0.01},
-                "settings": {"replay_capacity": 250_000, "min_replay": 10_000},
+                "weight": {"start": 0.001},
+                "settings": {
+                    "replay_capacity": 250_000,
+                    "min_replay": 10_000,
+                    "projection": "neighbours",
+                    "components": 4,
+                },
             },
             # The paper rates state-action pairs, has a KL weight of 0.1 and trains 2,000 steps an iteration. With our step
             # size that KL weight collapses: two million steps without a reward, against 247 with 0.001 on states.
