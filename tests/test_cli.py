@@ -94,7 +94,7 @@ def test_looking_at_a_task(tmp_path, capsys):
 def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys):
     folder = tmp_path / "run"
     few = ["bonus.min_replay=100", "bonus.first_steps=5", "bonus.steps=2", "algo.batch_size=50"]
-    few += ["num_envs=4", "rollout_steps=50", *(["task.episode_steps=60"] if task == "venture" else [])]
+    few += ["num_envs=4", "rollout_steps=50", "threads=1", *(["task.episode_steps=60"] if task == "venture" else [])]
     settings = [word for setting in few for word in ("--set", setting)]
     assert main(["train", task, "--steps", "400", "--out", str(folder), *settings]) == 0
     assert main(["eval", str(folder), "--episodes", "3", "--video", str(tmp_path / "out.mp4")]) == 0

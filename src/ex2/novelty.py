@@ -73,26 +73,40 @@ def watch(trainer: Trainer, env: VectorEnv, seed: int, module: Any = None) -> Wa
     torch.manual_seed(seed)
     steps = min(TASKS[trainer.config.task].episode_steps, MOST_STEPS)
     observation, infos = env.reset(seed=seed)
-    seen, actions, places, states, ends = [], [], [], [], []
+    seen: list[Array] = []
+    reached: list[Array] = []
+    actions: list[Array] = []
+    places: list[Array] = []
+    states: list[Array] = []
+    ends: list[Array] = []
     for _ in range(steps):
         seen.append(observation)
         if module is not None:
-            places.append(module.places(observation, infos))
+            place = np.array(module.places(observation, infos), np.float64)
+            if ends:
+                place[ends[-1]] = np.nan  # what the game said is of the episode before
+            places.append(place)
         if getattr(env.unwrapped, "task", None) is not None:
             states.append(env.unwrapped.get_state()["states"])
         action, _ = trainer.agent.predict(observation)
         actions.append(action)
         observation, _, terminated, truncated, infos = env.step(action)
         ends.append(terminated | truncated)
-    observations = np.stack([*seen, observation])
-    space = trainer.agent.observation_space
-    shape = (steps + 1, env.num_envs)
-    flat = maybe_transpose(observations.reshape(-1, *observations.shape[2:]), space)
-    rated = flat.reshape(*shape, *flat.shape[1:])
-    rated = rated[:, :, -1:] if trainer.config.stack > 1 else rated
-    batch = Batch.of(rated[:-1], np.stack(actions), rated[1:], truncated=np.stack(ends))
+        after = observation.copy()
+        for index in np.flatnonzero(ends[-1]):
+            after[index] = infos["final_obs"][index]
+        reached.append(after)
+    observations = np.stack(seen)
+
+    def rated(frames: Array) -> Array:
+        """As the bonus takes them: channels first, the last frame of a stack."""
+        flat = maybe_transpose(frames.reshape(-1, *frames.shape[2:]), trainer.agent.observation_space)
+        shaped = flat.reshape(*frames.shape[:2], *flat.shape[1:])
+        return shaped[:, :, -1:] if trainer.config.stack > 1 else shaped
+
+    batch = Batch.of(rated(observations), np.stack(actions), rated(np.stack(reached)), truncated=np.stack(ends))
     return Watched(
-        observations[:-1],
+        observations,
         trainer.bonus.score(batch).numpy(),
         np.stack(places) if places else None,
         np.stack(states) if states else None,
@@ -135,7 +149,7 @@ def _draw_extremes(figure: Any, watched: Watched, pictures: list[list[Array | No
         for axis, at, picture in zip(row, places, shown, strict=False):
             if picture is not None:
                 axis.imshow(picture, cmap="gray", vmin=0, vmax=255)
-            plain(axis, f"{watched.bonuses[at]:.2f}\nstep {at[0]} of episode {at[1]}")
+            plain(axis, f"{watched.bonuses[at]:.2f}\nstep {at[0]} of player {at[1]}")
         row[0].set_ylabel(f"{name} bonus")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +20,7 @@ def bonus_of_density(
 ) -> Tensor:
     """f(p) for log p of any shape and n = `count` states held.
 
-    - `log`: -log p, the paper's form; a factor on p is a constant here and is taken off by centring. p counts as at least
-      that of 0.01 visits: a density that was never trained so far out says no more than that.
+    - `log`: -log p, the paper's form; a factor on p is a constant here and is taken off by centring.
     - `sqrt-count`: 1 / sqrt(N + count_offset) with the pseudo-count N = n p (MBIE-EB), at most 10.
     - `inverse-count`: 1 / (N + |S|) with |S| = `state_count` (BEB).
 
@@ -32,7 +30,7 @@ def bonus_of_density(
     if form not in FORMS:
         raise unknown("form of bonus", form, FORMS)
     if form == "log":
-        return -log_density.clamp_min(math.log(FEWEST / max(count, 1)))
+        return -log_density
     visits = count * log_density.exp()
     if form == "sqrt-count":
         return (visits + count_offset).clamp_min(FEWEST).rsqrt()

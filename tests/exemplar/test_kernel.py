@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
+from conftest import CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, ExemplarDensity, UsageError, make_bonus
 from ex2.exemplar import propositions
 from ex2.exemplar.features import Features
@@ -325,3 +325,14 @@ def test_captured_steps_are_the_same_steps(name):
     loaded.load_state_dict(copy.deepcopy(gpu.state_dict()))
     for batch in batches[3:]:
         assert torch.allclose(gpu.observe(batch)[0], loaded.observe(batch)[0], atol=0.05)
+
+
+def test_a_state_counts_as_a_hundredth_of_a_visit_at_the_least():
+    """Where nobody has been, u has no lower bound; the bonus has one."""
+    model = KernelExemplar(UNBOUNDED, CONTINUOUS, min_replay=50, first_steps=50, steps=5)
+    batch = make_batch((UNBOUNDED, CONTINUOUS))
+    for _ in range(3):
+        model.observe(batch)
+    far = Batch.of(1e3 * torch.ones_like(batch.obs), batch.action, batch.next_obs)
+    assert model.log_density(model.inputs.rows(far)[0]).max() < -100
+    assert model.score(far).unique().item() == pytest.approx(math.log(len(model.replay) / 0.01), rel=1e-5)

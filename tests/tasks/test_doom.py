@@ -131,13 +131,29 @@ def test_an_episode_is_truncated_after_2100_tics(env):
     assert infos["_final_obs"].all()
 
 
-def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
-    def games() -> set[int]:
-        found = subprocess.run(
-            ["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True
-        ).stdout.split()
-        return {int(number) for number in found}
+def test_other_maps_are_refused():
+    spots = "".join(f"thing {{ x = {x}.0; y = 0.0; type = 9001; }}" for x in range(16))
+    with pytest.raises(ValueError, match="16 spots"):
+        doom.one_start(spots)
 
+
+def games() -> set[int]:
+    """The processes of this one's games."""
+    found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True)
+    return {int(number) for number in found.stdout.split()}
+
+
+def test_ctrl_c_is_not_for_the_games(env):
+    env.reset(seed=0)
+    for game in games():
+        os.kill(game, signal.SIGINT)
+    time.sleep(0.2)
+    _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
+    assert not (terminated | truncated | infos["died"]).any()
+    assert env.restarts == 0
+
+
+def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
     env.reset(seed=0)
     env.step(np.array([FORWARD, FORWARD]))
     victim = min(games())
@@ -149,7 +165,7 @@ def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
     assert not terminated.any()
     assert not reward.any()
     assert env.restarts == 1
-    assert infos["_final_obs"].tolist() == truncated.tolist()
+    assert infos["_final_obs"].tolist() == truncated.tolist() == infos["died"].tolist()
     assert observation[truncated].any()
     assert victim not in games()
     assert len(games()) == 2

@@ -112,7 +112,7 @@ def test_the_motion_is_the_original_s():
     """From states along the original's own path, by 1 and 20 actions of it (0.05 s and 1 s).
 
     Of 100 such moves 95 end within 0.001 and 0.015 m or rad of where rllab's 50 Euler steps of 0.001 s lead, and that
-    itself is 0.0005 and 0.004 from the exact motion. Over whole episodes all of them part ways, since the joints hit their stops.
+    itself is 0.0005 and 0.004 from the exact motion. Over whole episodes all of them part ways: the joints hit their stops.
     """
     original = integrated(mujoco.mjtIntegrator.mjINT_EULER, 0.001)
     exact = integrated(mujoco.mjtIntegrator.mjINT_RK4, 0.0005)

@@ -41,10 +41,15 @@ def test_samples_are_those_of_the_usual_buffer():
 
 
 def test_a_frame_is_stored_once():
+    """Where episodes are longer than a few steps; each that begins adds a whole stack."""
     space = spaces.Box(0, 255, (STACK, 42, 42), np.uint8)
     buffer = FrameRolloutBuffer(500, space, spaces.Discrete(2), n_envs=4)
+    for step in range(500):
+        start = np.full(4, step % 100 == 0)
+        stack = np.zeros((4, STACK, 42, 42), np.uint8)
+        buffer.add(stack, np.zeros((4, 1)), np.zeros(4), start, torch.zeros(4), torch.zeros(4))
     usual = 500 * 4 * STACK * 42 * 42
-    assert buffer.frames.nbytes + buffer.observations.nbytes < 0.28 * usual
+    assert buffer.frames.nbytes + buffer.observations.nbytes < 0.36 * usual
 
 
 def test_it_can_be_used_again():

@@ -17,7 +17,7 @@ from ex2 import BONUSES, UsageError
 from ex2.training import checkpoint, loop
 from ex2.training.config import configure
 
-SMALL = {"num_envs": 4, "rollout_steps": 60, "steps": 1_440}  # six iterations, episodes crossing them
+SMALL = {"num_envs": 4, "rollout_steps": 60, "steps": 1_440, "threads": 1}  # six iterations, episodes crossing them
 
 
 def small(bonus: str) -> dict:

@@ -142,6 +142,7 @@ class BonusCallback(BaseCallback):
         self.batch = Batch.of(
             np.stack(self._obs), actions, np.stack(self._next_obs), np.stack(self._terminated), np.stack(self._truncated)
         )
+        self._obs, self._next_obs = [], []
         scores, fitted = self.bonus.observe(self.batch)
         total = self.total_steps or self.model._total_timesteps
         weight = self.weight.at(min(self.model.num_timesteps / total, 1.0))
@@ -198,12 +199,14 @@ class GymnasiumVecEnv(VecEnv):
         self._returns += reward
         self._lengths += 1
         listed: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        died = infos.get("died")
         for index in np.flatnonzero(done):
             listed[index] = {
                 "terminal_observation": infos["final_obs"][index],
                 "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
-                "episode": {"r": float(self._returns[index]), "l": int(self._lengths[index])},
             }
+            if not (died is not None and died[index]):  # an episode that a crash has cut short is no score
+                listed[index]["episode"] = {"r": float(self._returns[index]), "l": int(self._lengths[index])}
         self._returns[done] = 0.0
         self._lengths[done] = 0
         learned = np.clip(reward, -1.0, 1.0) if self.clip_reward else reward

@@ -48,6 +48,7 @@ from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
 from ex2.exemplar.smoothing import AUTO, CENTRES, QUERIES, information_rate
 from ex2.networks import Stem, mlp
+from ex2.shaping import FEWEST
 
 FREQUENCY = 0.2  # of the sines, in units of 1 / sigma: their standard deviation
 ODDS_MEMORY = 0.9  # of the running mean that the odds are balanced by
@@ -262,6 +263,10 @@ class KernelExemplar(ExemplarModel):
             self.networks.log_density(self.networks.features(part.to(self.device))).cpu() for part in rows.split(SCORE_CHUNK)
         ]
         return torch.cat(parts) - log_kernel_peak(self.sigma, self.networks.features.width)
+
+    def log_density_of_batch(self, batch: Batch) -> Tensor:
+        """A state counts as at least 0.01 visits: so far out, u was never trained and says no more than that."""
+        return super().log_density_of_batch(batch).clamp_min(math.log(FEWEST / max(len(self.replay), 1)))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"seen": [self.seen, self.seen_at_projection], "sigma_begun": self.sigma_begun}

@@ -39,6 +39,11 @@ class Atari(AtariVectorEnv):
         noops: int = NOOPS,
         render_mode: str | None = None,
     ) -> None:
+        if not 0.0 <= sticky <= 1.0 or episode_steps < 1 or min(threads, noops) < 0 or num_envs < 1:
+            raise UsageError(
+                f"sticky={sticky} must be from 0 to 1, episode_steps={episode_steps} and num_envs={num_envs} at least 1, "
+                f"threads={threads} and noops={noops} at least 0."
+            )
         super().__init__(
             game,
             num_envs,
@@ -62,8 +67,13 @@ class Atari(AtariVectorEnv):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
-        if isinstance(seed, list):
-            seed = None if None in seed else np.array(seed)
+        if isinstance(seed, int | np.integer):
+            seed = [seed + index for index in range(self.num_envs)]
+        if seed is not None:
+            if len(seed) != self.num_envs:
+                raise UsageError(f"reset got {len(seed)} seeds for {self.num_envs} environments: pass one for each, or an int.")
+            chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+            seed = None if None in list(seed) else np.array([int(value) % 2**31 for value in seed])[chosen]
         observation: Any
         observation, infos = super().reset(seed=seed, options=options)
         self._seen = observation

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import os
 import re
+import signal
 import struct
 import tempfile
 import warnings
@@ -46,7 +47,7 @@ ACTIONS = ([1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0])
 """One button at a time, or none."""
 WHERE = (vizdoom.GameVariable.POSITION_X, vizdoom.GameVariable.POSITION_Y, vizdoom.GameVariable.ANGLE)
 FIRST_TIC = 10  # of an episode: the ones before raise the weapon
-SPOT = 9001  # the kind of thing that a map spot is
+SPOT, SPOTS = 9001, 17  # the kind of thing that a map spot is, and how many the script draws from
 DEAD = (
     vizdoom.ViZDoomUnexpectedExitException,
     vizdoom.ViZDoomIsNotRunningException,
@@ -85,6 +86,9 @@ def one_start(textmap: str) -> str:
             text = re.sub(rf"\b{axis}\s*=\s*[-\d.]+\s*;", f"{axis} = {value:.3f};", text)
         return text
 
+    spots = re.findall(rf"\btype\s*=\s*{SPOT}\s*;", textmap)
+    if len(spots) != SPOTS:
+        raise ValueError(f"it has {len(spots)} spots instead of {SPOTS}")
     return re.sub(r"\bthing\b[^{]*\{[^}]*\}", moved, textmap)
 
 
@@ -110,6 +114,8 @@ def derive_map(source: Path) -> bytes:
         elif label == b"BEHAVIOR":
             content = one_heading(content)
         lumps.append((name, content))
+    if not {b"TEXTMAP", b"BEHAVIOR"} <= {name.rstrip(b"\0") for name, _ in lumps}:
+        raise ValueError("it has no map, or no script")
     return write_lumps(lumps)
 
 
@@ -152,6 +158,8 @@ def find_map(folder: Path | None = None) -> Path:
             draft.write(content)
         os.replace(draft.name, target)
     except OSError as error:
+        with contextlib.suppress(OSError, NameError):
+            os.unlink(draft.name)
         raise UsageError(
             f"The map cannot be written to {folder} ({error.strerror}): name a folder that can in the variable EX2_CACHE."
         ) from None
@@ -166,12 +174,13 @@ class Game:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._folder = tempfile.TemporaryDirectory(prefix="ex2-doom-")
         self._game: vizdoom.DoomGame | None = None
 
     def _start(self) -> vizdoom.DoomGame:
         game = vizdoom.DoomGame()
         game.set_doom_scenario_path(str(self._path))
-        game.set_doom_config_path(str(self._path.with_name("vizdoom.ini")))  # the game would write it where it is started
+        game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))  # else it is written where the game is started
         game.set_doom_map("map01")
         game.set_doom_skill(5)
         game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
@@ -187,7 +196,11 @@ class Game:
         game.set_living_reward(0.0)
         game.set_episode_start_time(FIRST_TIC)
         game.set_episode_timeout(0)  # steps are counted outside
-        game.init()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the training, not for its games
+        try:
+            game.init()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return game
 
     def begin(self, seed: int, out: Array) -> Array:
@@ -239,10 +252,13 @@ class Game:
 class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     """Many games, stepped in parallel; episodes that end begin anew in the same step (AutoresetMode.SAME_STEP).
 
-    `infos["position"]` holds x, y and heading of each player, [N, 3], after the step and before any reset.
+    `infos["position"]` holds x, y and heading of each player, [N, 3], after the step and before any reset; `infos["died"]` says
+    which games were started anew.
     """
 
     def __init__(self, num_envs: int = 1, threads: int | None = None, render_mode: str | None = None) -> None:
+        if num_envs < 1 or (threads is not None and threads < 1):
+            raise UsageError(f"num_envs={num_envs} and threads={threads} must be at least 1.")
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.metadata = {
@@ -314,7 +330,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
                 )
             else:
                 positions[index] = where
-        infos: dict[str, Any] = {"position": positions}
+        infos: dict[str, Any] = {"position": positions, "died": np.array([where is None for where in places])}
         ended = np.array(terminated) | np.array(truncated)
         if ended.any():
             last = np.full(self.num_envs, None, dtype=object)

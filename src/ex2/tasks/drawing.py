@@ -36,8 +36,17 @@ class Canvas:
 
     def line(self, begin: Array, end: Array, radius: float, colour: Sequence[int]) -> None:
         """A capsule between two points."""
-        cover = np.clip((radius - segment_distance(self.points, begin, end)) / self._pixel + 0.5, 0.0, 1.0)[..., None]
-        self._colours[:] = cover * np.asarray(colour) + (1.0 - cover) * self._colours
+        margin = radius + self._pixel
+        columns = slice(
+            *np.searchsorted(self.points[0, :, 0], [min(begin[0], end[0]) - margin, max(begin[0], end[0]) + margin])
+        )
+        rows = slice(
+            *np.searchsorted(-self.points[:, 0, 1], [-max(begin[1], end[1]) - margin, -min(begin[1], end[1]) + margin])
+        )
+        near = self._colours[rows, columns]  # a view: no other pixel is touched
+        distance = segment_distance(self.points[rows, columns], begin, end)
+        cover = np.clip((radius - distance) / self._pixel + 0.5, 0.0, 1.0)[..., None]
+        near[:] = cover * np.asarray(colour) + (1.0 - cover) * near
 
     def disc(self, middle: Array, radius: float, colour: Sequence[int]) -> None:
         self.line(middle, middle, radius, colour)
@@ -62,7 +71,7 @@ class Screen:
             mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         except Exception as error:  # what is missing depends on the backend
             raise UsageError(
-                f"OpenGL could not be started ({type(error).__name__}: {str(error).splitlines()[:1]}): "
+                f"OpenGL could not be started ({type(error).__name__}: {str(error).partition(chr(10))[0]}): "
                 "install EGL (libegl1) or OSMesa and name it in MUJOCO_GL, or do not ask for pictures."
             ) from None
         self._model, self._data = model, mujoco.MjData(model)

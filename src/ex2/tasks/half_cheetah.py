@@ -14,6 +14,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.errors import UsageError
 from ex2.tasks import Plan
 from ex2.tasks.drawing import Screen
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
@@ -37,8 +38,10 @@ class SparseHalfCheetah(MujocoTask):
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (20,), np.float32)
 
     def __init__(self, physics_steps: int = PHYSICS_STEPS) -> None:
+        if physics_steps < 1:
+            raise UsageError(f"physics_steps={physics_steps} must be at least 1.")
         self.physics_steps = physics_steps
-        self.frames_per_second = 100 // physics_steps
+        self.frames_per_second = max(100 // physics_steps, 1)
         body = files("gymnasium") / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
         text, found = re.subn(r'\s+settotalmass="[^"]*"', "", body.read_text())  # MuJoCo is about to drop the attribute
         assert found == 1

@@ -159,6 +159,10 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         threads: int | None = None,
         render_mode: str | None = None,
     ) -> None:
+        if num_envs < 1 or (threads is not None and threads < 1) or (max_episode_steps is not None and max_episode_steps < 1):
+            raise UsageError(
+                f"num_envs={num_envs}, threads={threads} and max_episode_steps={max_episode_steps} must be at least 1."
+            )
         self.task = task
         self.num_envs = num_envs
         self.render_mode = render_mode

@@ -31,7 +31,13 @@ class Single(gymnasium.Env[Array, Any]):
         begun, self._begun = self._begun, None
         if begun is not None and seed is None:
             return begun, {}
-        return self.batch.reset(seed=seed)[0][0].copy(), {}
+        observation, infos = self.batch.reset(seed=seed)
+        return observation[0].copy(), self._own(infos)
+
+    @staticmethod
+    def _own(infos: dict[str, Any]) -> dict[str, Any]:
+        """What the batch says of its one environment, but for its autoreset."""
+        return {name: value[0] for name, value in infos.items() if not name.endswith("final_obs")}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self._begun = None
@@ -39,7 +45,7 @@ class Single(gymnasium.Env[Array, Any]):
         seen = observation[0].copy()
         if terminated[0] or truncated[0]:
             self._begun, seen = seen, infos["final_obs"][0].copy()
-        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), self._own(infos)
 
     def render(self) -> Any:
         return None if self.render_mode is None else self.batch.render()[0]  # type: ignore[index]

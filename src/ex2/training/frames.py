@@ -44,7 +44,8 @@ class FrameRolloutBuffer(RolloutBuffer):
         """Adds frames [M, height, width] to the pool; returns where they lie."""
         end = self._held + len(frames)
         if end > len(self.frames):
-            self.frames = np.concatenate([self.frames, np.zeros_like(self.frames[: len(self.frames) // 4 + end])])
+            more = max(len(self.frames) // 4, end - len(self.frames))
+            self.frames = np.concatenate([self.frames, np.zeros((more, *self.frames.shape[1:]), self.frames.dtype)])
         self.frames[self._held : end] = frames
         places = np.arange(self._held, end)
         self._held = end

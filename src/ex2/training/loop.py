@@ -60,7 +60,11 @@ class Trainer:
         torch.set_num_threads(config.threads)
         self.config = config
         self.env = GymnasiumVecEnv(environments(config, config.num_envs), config.clip_reward)
-        self.agent = make_agent(config, self.env)
+        try:
+            self.agent = make_agent(config, self.env)
+        except UsageError:
+            self.env.close()
+            raise
         self.callback = BonusCallback(
             config.bonus,
             Weight(**config.weight),
@@ -170,9 +174,14 @@ class Trainer:
 
 def environments(config: Config, count: int, **settings: Any) -> VectorEnv:
     """Environments of a run's task, with its settings."""
+    fixed = sorted(set(config.task_settings) & set(TASKS[config.task].arguments))
+    if fixed:
+        raise UsageError(f"The settings {fixed} are what makes the task {config.task!r}: choose another task instead.")
     try:
         return make_vector_env(config.task, count, **config.task_settings, **settings)
-    except TypeError as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(f"The task {config.task!r} does not take these settings ({error}).") from None
 
 
@@ -200,20 +209,21 @@ def train(
     """
     config = configure(task, bonus, algo=algo, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{bonus}-{seed}"
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
     trainer = Trainer(config)
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
         folder.mkdir(parents=True, exist_ok=True)
         config.save(folder / CONFIG)
         checkpoint.save(folder / CHECKPOINT, trainer.state())
     except OSError as error:
+        trainer.env.close()
         raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): choose another --out.") from None
     return _run(trainer, folder, listener)
 
 
 def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None) -> Result:
-    """Goes on with a run from its last checkpoint, exactly as if it had never stopped.
+    """Goes on with a run from its last checkpoint, exactly as if it had never stopped; games go on with fresh episodes.
 
     `steps` ends the session there instead of at the configured length, which stays what schedules run over.
     """
@@ -230,6 +240,7 @@ def load(folder: str | Path) -> Trainer:
     try:
         trainer.load_state(state)
     except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        trainer.env.close()
         raise checkpoint.CheckpointError(
             f"{folder / CHECKPOINT} does not belong to the configuration beside it ({str(error).splitlines()[0]})."
         ) from None
@@ -309,8 +320,9 @@ def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, vi
                 film.add(wrapped.get_images()[0])
             observation, _, done, infos = wrapped.step(act(observation))
             for index in np.flatnonzero(done):
-                returns[int(following[index])] = infos[index]["episode"]["r"]
-                following[index] += env.num_envs
+                if "episode" in infos[index]:  # else it was cut short by a crash, and is played again
+                    returns[int(following[index])] = infos[index]["episode"]["r"]
+                    following[index] += env.num_envs
             returns = {number: value for number, value in returns.items() if number < episodes}
         return [returns[number] for number in range(episodes)]
 

@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3 import PPO
@@ -16,6 +17,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
+from ex2.batch import is_bounded
 from ex2.errors import UsageError, unknown
 from ex2.training.config import Config, Seeds
 from ex2.training.frames import FrameRolloutBuffer
@@ -46,7 +48,10 @@ class Convolutions(BaseFeaturesExtractor):
     def __init__(self, space: spaces.Box, layers: list[list[int]]) -> None:
         channels, height, width = space.shape
         convolutions: list[nn.Module] = []
-        for filters, kernel, stride in layers:
+        for layer in layers:
+            if not isinstance(layer, list) or len(layer) != 3 or min(layer) < 1:
+                raise UsageError(f"The convolution {layer} is not [filters, kernel, stride], each at least 1.")
+            filters, kernel, stride = layer
             convolutions += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
             channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
@@ -73,6 +78,15 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     if policy.get("activation", "tanh") not in ACTIVATIONS:
         raise unknown("activation", policy["activation"], ACTIVATIONS)
     hidden = list(policy.get("hidden", [64, 64]))
+    if policy.get("initial_std", 1.0) <= 0.0:
+        raise UsageError(f"initial_std={policy['initial_std']} must be above 0.")
+    space = env.observation_space
+    if policy.get("scale_critic") and not (is_bounded(space) and np.issubdtype(space.dtype, np.floating)):
+        raise UsageError(f"scale_critic needs observations with bounds to scale by, not {space}.")
+    if config.stack > 1 and (len(space.shape or ()) != 3 or space.shape[0] != config.stack):  # type: ignore[index]
+        raise UsageError(
+            f"stack={config.stack} does not fit observations of shape {space.shape}: it must be their first number."
+        )
     settings: dict[str, Any] = {
         "net_arch": {"pi": hidden, "vf": hidden},
         "activation_fn": ACTIVATIONS[policy.get("activation", "tanh")],

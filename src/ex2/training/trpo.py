@@ -45,6 +45,8 @@ class CurvatureTRPO(TRPO):
         """An update; where all advantages are 0 there is nothing to learn, and nothing changes."""
         if self.rollout_buffer.advantages.any():
             super().train()
+            self.__dict__.pop("_seen", None)  # a share of the rollout, and its way through the network
+            self.__dict__.pop("_linked", None)
         else:
             self._n_updates += 1
             self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")

@@ -16,7 +16,7 @@ SMALLEST = 240  # pixels a side: smaller pictures are enlarged
 
 
 class Film:
-    """Frames into a file, as they come: .mp4 (H.264, by the ffmpeg that comes with imageio-ffmpeg) or .gif (by Pillow)."""
+    """Frames into a file: .mp4 as they come (H.264, by the ffmpeg of imageio-ffmpeg), .gif at the end (by Pillow)."""
 
     def __init__(self, path: str | Path, frames_per_second: float) -> None:
         self.path, self.frames_per_second = Path(path), frames_per_second
@@ -24,6 +24,11 @@ class Film:
             raise UsageError(f"The video {self.path} is of no known kind: its name must end in {' or '.join(KINDS)}.")
         if not self.path.parent.is_dir():
             raise UsageError(f"The folder {self.path.parent} of the video does not exist: make it, or choose another name.")
+        try:
+            with open(self.path, "ab"):
+                pass
+        except OSError as error:
+            raise UsageError(f"The video {self.path} cannot be written ({error.strerror}): choose another name.") from None
         self._frames: list[Image.Image] = []
         self._writer: Any = None
 
@@ -37,7 +42,7 @@ class Film:
         times = max(-(-SMALLEST // min(picture.size)), 1)
         picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
         if self.path.suffix == ".gif":
-            self._frames.append(picture)
+            self._frames.append(picture.quantize(64))
             return
         if self._writer is None:
             self._writer = self._begin(picture.size)
