@@ -106,7 +106,7 @@ def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys)
 
 
 def test_novelty_of_a_run_without_a_bonus_is_refused(tmp_path, capsys):
-    assert main(["train", "maze", "--bonus", "none", "--out", str(tmp_path / "run"), *SMALL]) == 0
+    assert main(["train", "maze", "--bonus", "none", "--steps", "240", "--out", str(tmp_path / "run"), *SMALL]) == 0
     assert main(["novelty", str(tmp_path / "run")]) == 2
     assert "has no bonus" in capsys.readouterr().err
 
