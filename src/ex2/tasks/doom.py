@@ -248,6 +248,11 @@ class Game:
             with contextlib.suppress(*DEAD):
                 game.close()
 
+    def end(self) -> None:
+        """Closes the game for good."""
+        self.close()
+        self._folder.cleanup()
+
 
 class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     """Many games, stepped in parallel; episodes that end begin anew in the same step (AutoresetMode.SAME_STEP).
@@ -345,7 +350,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return tuple(game.screen for game in self._games)
 
     def close_extras(self, **kwargs: Any) -> None:
-        list(self._pool.map(Game.close, self._games))
+        list(self._pool.map(Game.end, self._games))
         self._pool.shutdown()
 
 
