@@ -55,7 +55,9 @@ def batched(name: str, num_envs: int, seconds: float) -> float:
 
 def trained(name: str, bonus: str, iterations: int) -> float:
     """Steps per second of a whole training, without its first iterations: the median of the rest."""
-    settings = TRAINED.get(name, {})
+    settings = dict(TRAINED.get(name, {}))
+    if bonus == "none":
+        settings["policy.zero_critic"] = False  # else there would be no update to time where there is no reward
     config = configure(name, bonus, overrides=settings)
     with tempfile.TemporaryDirectory() as folder:
         ex2.train(name, bonus, steps=iterations * config.iteration_steps, out=Path(folder) / "run", overrides=settings)
