@@ -30,10 +30,14 @@ register()
 
 def __getattr__(name: str) -> Any:
     """Training needs Stable-Baselines3, and the estimator scikit-learn: they are imported only when asked for."""
-    if name in {"train", "resume", "evaluate"}:
+    if name in {"train", "resume"}:
         from ex2.training import loop
 
         return getattr(loop, name)
+    if name == "evaluate":
+        from ex2.training.evaluation import evaluate
+
+        return evaluate
     if name == "ExemplarDensity":
         from ex2.exemplar.density import ExemplarDensity
 

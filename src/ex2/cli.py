@@ -105,9 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     look = command("play", _play, "look at a task: play episodes without an agent", "ex2 play doom --random --video doom.mp4")
     look.add_argument("task", help="a task, as 'ex2 tasks' lists them")
-    look.add_argument(
-        "--random", action="store_true", help="take random actions (there is no other way yet, and no need to say it)"
-    )
+    look.add_argument("--random", action="store_true", help="take random actions, which is the only way there is")
     look.add_argument("--episodes", type=int, default=1, help="how many (default: 1)")
     look.add_argument("--seed", type=int, default=0, help="of the episodes and the actions (default: 0)")
     look.add_argument("--video", type=Path, metavar="FILE", help="film the first episode: a name ending in .mp4 or .gif")
@@ -199,7 +197,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _play(options: argparse.Namespace) -> int:
-    from ex2.training.loop import look
+    from ex2.training.evaluation import look
 
     _tell(look(options.task, options.episodes, options.seed, options.video), options.video)
     return 0

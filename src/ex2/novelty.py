@@ -56,11 +56,11 @@ def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int
     plan: Plan | None = module.plan() if hasattr(module, "plan") else None
     with contextlib.closing(env):
         watched = watch(trainer, env, seed, module if plan else None)
-        pictures = [[_picture(env, watched, at) for at in some] for some in extremes(watched)]
+        shown = [[(at, _picture(env, watched, at)) for at in some] for some in extremes(watched)]
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
         figure = Figure(figsize=(8.5 + (5.5 if plan else 0.0), 4.2), layout="constrained")
         parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[8.5, 5.5])[0] if plan else [figure]
-        _draw_extremes(parts[0], watched, pictures)
+        _draw_extremes(parts[0], watched, shown)
         if plan:
             _draw_plan(parts[1].subplots(), watched, plan)
         config = trainer.config
@@ -141,12 +141,12 @@ def _picture(env: VectorEnv, watched: Watched, at: tuple[int, int]) -> Array | N
         return None
 
 
-def _draw_extremes(figure: Any, watched: Watched, pictures: list[list[Array | None]]) -> None:
+def _draw_extremes(figure: Any, watched: Watched, shown: list[list[tuple[tuple[int, int], Array | None]]]) -> None:
     axes = figure.subplots(2, SHOWN, squeeze=False)
-    for row, places, shown, name in zip(axes, extremes(watched), pictures, ("lowest", "highest"), strict=True):
+    for row, pictures, name in zip(axes, shown, ("lowest", "highest"), strict=True):
         for axis in row:
             plain(axis, "")
-        for axis, at, picture in zip(row, places, shown, strict=False):
+        for axis, (at, picture) in zip(row, pictures, strict=False):
             if picture is not None:
                 axis.imshow(picture, cmap="gray", vmin=0, vmax=255)
             plain(axis, f"{watched.bonuses[at]:.2f}\nstep {at[0]} of player {at[1]}")

@@ -16,11 +16,11 @@ from ex2 import TASKS, UsageError, make_vector_env
 from ex2.training import loop
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
-SHORT = {"extra": {"atari": {"episode_steps": 80}}}  # episodes that a test can play to their end
+SHORT = {"atari": {"episode_steps": 80}}  # episodes that a test can play to their end, by extra
 
 
 def settings(name):
-    return SHORT["extra"].get(TASKS[name].extra, {})
+    return SHORT.get(TASKS[name].extra, {})
 
 
 def episode_steps(name):

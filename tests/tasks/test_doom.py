@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import vizdoom
 
 from ex2 import UsageError, make_vector_env
-from ex2.tasks import doom
+from ex2.tasks import doom, doom_map
 
 FORWARD, RIGHT, LEFT, NOTHING = range(4)
 
@@ -26,19 +25,19 @@ def env():
 
 
 def test_the_map_is_derived_once_and_checked(tmp_path):
-    path = doom.find_map(tmp_path / "cache")
-    assert path == doom.find_map(tmp_path / "cache")
+    path = doom_map.find_map(tmp_path / "cache")
+    assert path == doom_map.find_map(tmp_path / "cache")
     written = path.stat().st_mtime_ns
-    assert doom.find_map(tmp_path / "cache").stat().st_mtime_ns == written
+    assert doom_map.find_map(tmp_path / "cache").stat().st_mtime_ns == written
     path.write_bytes(b"half a ma")
-    assert doom.find_map(tmp_path / "cache").read_bytes() == doom.derive_map(Path(vizdoom.scenarios_path) / "my_way_home.wad")
+    assert doom_map.find_map(tmp_path / "cache").read_bytes() == doom_map.derive_map(doom_map.installed_map())
 
 
 def test_lumps_are_read_and_written():
-    source = (Path(vizdoom.scenarios_path) / "my_way_home.wad").read_bytes()
-    lumps = doom.read_lumps(source)
-    assert doom.read_lumps(doom.write_lumps(lumps)) == lumps
-    derived = dict(doom.read_lumps(doom.derive_map(Path(vizdoom.scenarios_path) / "my_way_home.wad")))
+    source = doom_map.installed_map().read_bytes()
+    lumps = doom_map.read_lumps(source)
+    assert doom_map.read_lumps(doom_map.write_lumps(lumps)) == lumps
+    derived = dict(doom_map.read_lumps(doom_map.derive_map(doom_map.installed_map())))
     text = derived[b"TEXTMAP\0"].decode()
     assert text.count("x = 240.000;") == 18  # 17 spots and the player's own start
     assert f"x = {doom.VEST[0]:.3f};" in text
@@ -47,14 +46,14 @@ def test_lumps_are_read_and_written():
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="EX2_CACHE"):
-        doom.find_map(tmp_path / "file" / "cache")
+        doom_map.find_map(tmp_path / "file" / "cache")
 
 
 def test_another_map_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "my_way_home.wad").write_bytes(doom.write_lumps([(b"BEHAVIOR", b"something else")]))
+    (tmp_path / "my_way_home.wad").write_bytes(doom_map.write_lumps([(b"BEHAVIOR", b"something else")]))
     monkeypatch.setattr(vizdoom, "scenarios_path", str(tmp_path))
     with pytest.raises(UsageError, match="angle"):
-        doom.find_map(tmp_path)
+        doom_map.find_map(tmp_path)
 
 
 def test_start_and_heading(env):
@@ -134,7 +133,7 @@ def test_an_episode_is_truncated_after_2100_tics(env):
 def test_other_maps_are_refused():
     spots = "".join(f"thing {{ x = {x}.0; y = 0.0; type = 9001; }}" for x in range(16))
     with pytest.raises(ValueError, match="16 spots"):
-        doom.one_start(spots)
+        doom_map.one_start(spots)
 
 
 def games() -> set[int]:

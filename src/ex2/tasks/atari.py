@@ -14,6 +14,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from ex2.errors import UsageError
+from ex2.tasks.seeding import seeds_for
 from ex2.tasks.single import Single
 
 Array = np.ndarray
@@ -67,15 +68,10 @@ class Atari(AtariVectorEnv):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
-        if isinstance(seed, int | np.integer):
-            seed = [seed + index for index in range(self.num_envs)]
-        if seed is not None:
-            if len(seed) != self.num_envs:
-                raise UsageError(f"reset got {len(seed)} seeds for {self.num_envs} environments: pass one for each, or an int.")
-            chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-            seed = None if None in list(seed) else np.array([int(value) % 2**31 for value in seed])[chosen]
+        chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        seeds = np.array([-1 if one is None else one % 2**31 for one in seeds_for(seed, self.num_envs)])  # -1: ALE's own
         observation: Any
-        observation, infos = super().reset(seed=seed, options=options)
+        observation, infos = super().reset(seed=seeds[chosen], options=options)
         self._seen = observation
         return observation.copy(), infos
 

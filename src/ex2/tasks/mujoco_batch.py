@@ -20,6 +20,7 @@ from gymnasium.vector.utils import batch_space
 from mujoco.rollout import Rollout
 
 from ex2.errors import UsageError
+from ex2.tasks.seeding import seeds_for
 
 Array = np.ndarray
 THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread costs more than it saves
@@ -185,9 +186,7 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
-        seeds = [None if seed is None else seed + i for i in range(self.num_envs)] if not isinstance(seed, list) else seed
-        if len(seeds) != self.num_envs:
-            raise UsageError(f"reset got {len(seeds)} seeds for {self.num_envs} environments: pass one for each, or an int.")
+        seeds = seeds_for(seed, self.num_envs)
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         for index in np.flatnonzero(mask):
             if seeds[index] is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import signal
@@ -26,10 +25,8 @@ from ex2.training import checkpoint
 from ex2.training.config import Config, Seeds, configure
 from ex2.training.metrics import Metrics, Row, numbers, read
 from ex2.training.policy import make_agent
-from ex2.training.video import Film
 
 CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
-MOST_AT_ONCE = 20  # episodes that are played side by side
 SCORE_EPISODES = 20
 """A score is the mean return, without any bonus, of this many last episodes."""
 
@@ -62,20 +59,20 @@ class Trainer:
         self.env = GymnasiumVecEnv(environments(config, config.num_envs), config.clip_reward)
         try:
             self.agent = make_agent(config, self.env)
+            self.callback = BonusCallback(
+                config.bonus,
+                Weight(**config.weight),
+                centre=config.centre,
+                total_steps=config.steps,
+                seed=Seeds.of(config.seed).bonus,
+                device=config.device,
+                last_frame=config.stack > 1,
+                **config.bonus_settings,
+            )
+            self.callback.init_callback(self.agent)
         except UsageError:
             self.env.close()
             raise
-        self.callback = BonusCallback(
-            config.bonus,
-            Weight(**config.weight),
-            centre=config.centre,
-            total_steps=config.steps,
-            seed=Seeds.of(config.seed).bonus,
-            device=config.device,
-            last_frame=config.stack > 1,
-            **config.bonus_settings,
-        )
-        self.callback.init_callback(self.agent)
         self.agent._setup_learn(0)  # the first reset, so that there is a state to save from the start
         self.seconds = 0.0
         self.bonus_seconds = 0.0
@@ -274,67 +271,6 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     summary = {"steps": result.steps, "score": result.score, "seconds": result.seconds, "bonus_share": result.bonus_share}
     (folder / SUMMARY).write_text(json.dumps(summary | {"finished": result.finished}, indent=2) + "\n")
     return result
-
-
-def evaluate(
-    folder: str | Path,
-    episodes: int = SCORE_EPISODES,
-    seed: int = 0,
-    deterministic: bool = False,
-    video: str | Path | None = None,
-) -> list[float]:
-    """The returns of whole episodes of a run's agent, without any bonus and without changing the run.
-
-    Args:
-        episodes, seed: how many, and what they are drawn from.
-        deterministic: whether the agent takes its most likely action instead of a draw.
-        video: a file to film the first of them in, such as "out.mp4" or "out.gif".
-    """
-    if episodes < 1 or seed < 0:
-        raise UsageError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0.")
-    trainer = load(folder)
-    trainer.env.close()
-    torch.manual_seed(seed)
-    env = environments(trainer.config, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}))
-
-    def act(observation: Any) -> Any:
-        return trainer.agent.predict(observation, deterministic=deterministic)[0]
-
-    with contextlib.closing(env):
-        return play(env, act, episodes, seed, video)
-
-
-def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None) -> list[float]:
-    """The returns of `episodes` episodes, as many at once as there are environments; the first one is filmed.
-
-    Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
-    """
-    with Film(video, env.metadata["render_fps"]) if video else contextlib.nullcontext() as film:
-        wrapped = GymnasiumVecEnv(env)
-        wrapped.seed(seed)
-        observation: Any = wrapped.reset()
-        returns: dict[int, float] = {}
-        following = np.arange(env.num_envs)
-        while len(returns) < episodes:
-            if film and 0 not in returns:
-                film.add(wrapped.get_images()[0])
-            observation, _, done, infos = wrapped.step(act(observation))
-            for index in np.flatnonzero(done):
-                if "episode" in infos[index]:  # else it was cut short by a crash, and is played again
-                    returns[int(following[index])] = infos[index]["episode"]["r"]
-                    following[index] += env.num_envs
-            returns = {number: value for number, value in returns.items() if number < episodes}
-        return [returns[number] for number in range(episodes)]
-
-
-def look(task: str, episodes: int = 1, seed: int = 0, video: str | Path | None = None, **settings: Any) -> list[float]:
-    """The returns of episodes of a task under random actions."""
-    if episodes < 1 or seed < 0:
-        raise UsageError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0.")
-    env = make_vector_env(task, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}), **settings)
-    env.action_space.seed(seed)
-    with contextlib.closing(env):
-        return play(env, lambda observation: env.action_space.sample(), episodes, seed, video)
 
 
 def history(folder: str | Path) -> list[Row]:

@@ -194,7 +194,7 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "settings": {
                     "replay_capacity": 500_000,
                     "min_replay": 10_000,
-                    "kl_weight": 10.0,
+                    "kl_weight": 10.0,  # the paper's; in our few steps the model collapses with it
                     "steps": 80,
                     "first_steps": 1_500,
                 },

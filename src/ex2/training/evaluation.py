@@ -1,0 +1,84 @@
+"""Playing whole episodes, with a run's agent or at random: their returns, and a film of the first."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+
+from ex2.adapters.sb3 import GymnasiumVecEnv
+from ex2.errors import UsageError
+from ex2.tasks import make_vector_env
+from ex2.training.loop import SCORE_EPISODES, environments, load
+from ex2.training.video import Film
+
+MOST_AT_ONCE = 20  # episodes that are played side by side
+
+
+def evaluate(
+    folder: str | Path,
+    episodes: int = SCORE_EPISODES,
+    seed: int = 0,
+    deterministic: bool = False,
+    video: str | Path | None = None,
+) -> list[float]:
+    """The returns of whole episodes of a run's agent, without any bonus and without changing the run.
+
+    Args:
+        episodes, seed: how many, and what they are drawn from.
+        deterministic: whether the agent takes its most likely action instead of a draw.
+        video: a file to film the first of them in, such as "out.mp4" or "out.gif".
+    """
+    _check(episodes, seed)
+    trainer = load(folder)
+    trainer.env.close()
+    torch.manual_seed(seed)
+    env = environments(trainer.config, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}))
+
+    def act(observation: Any) -> Any:
+        return trainer.agent.predict(observation, deterministic=deterministic)[0]
+
+    with contextlib.closing(env):
+        return play(env, act, episodes, seed, video)
+
+
+def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None) -> list[float]:
+    """The returns of `episodes` episodes, as many at once as there are environments; the first one is filmed.
+
+    Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
+    """
+    with Film(video, env.metadata["render_fps"]) if video else contextlib.nullcontext() as film:
+        wrapped = GymnasiumVecEnv(env)
+        wrapped.seed(seed)
+        observation: Any = wrapped.reset()
+        returns: dict[int, float] = {}
+        following = np.arange(env.num_envs)
+        while len(returns) < episodes:
+            if film and 0 not in returns:
+                film.add(wrapped.get_images()[0])
+            observation, _, done, infos = wrapped.step(act(observation))
+            for index in np.flatnonzero(done):
+                if "episode" in infos[index]:  # else it was cut short by a crash, and is played again
+                    returns[int(following[index])] = infos[index]["episode"]["r"]
+                    following[index] += env.num_envs
+            returns = {number: value for number, value in returns.items() if number < episodes}
+        return [returns[number] for number in range(episodes)]
+
+
+def look(task: str, episodes: int = 1, seed: int = 0, video: str | Path | None = None, **settings: Any) -> list[float]:
+    """The returns of episodes of a task under random actions."""
+    _check(episodes, seed)
+    env = make_vector_env(task, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}), **settings)
+    env.action_space.seed(seed)
+    with contextlib.closing(env):
+        return play(env, lambda observation: env.action_space.sample(), episodes, seed, video)
+
+
+def _check(episodes: int, seed: int) -> None:
+    if episodes < 1 or seed < 0:
+        raise UsageError(f"episodes={episodes} must be at least 1, and seed={seed} at least 0.")
