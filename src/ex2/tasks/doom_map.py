@@ -1,7 +1,7 @@
 """The map of DoomMyWayHome+: ViZDoom's own `my_way_home` with one start, derived into a cache folder at first use.
 
 In the original a script sets the player down at one of 17 spots, facing anywhere. Here all spots are moved to the first, and
-the angle that the script draws is bounded. A map with other spots or another script is refused. No map is kept in this repository.
+the angle that the script draws is bounded. A map with other spots or another script is refused. We keep no map.
 """
 
 from __future__ import annotations
