@@ -42,6 +42,19 @@ def test_actions_are_clipped_and_scaled_beside_states():
     assert inputs.rows(batch).tolist() == [[[0.5, -1.0, 0.5]]]
 
 
+def test_entries_are_all_that_counts_of_a_vector():
+    inputs = Inputs(spaces.Box(0.0, 4.0, (3,)), CONTINUOUS, "state-action", entries=[2, 0])
+    batch = Batch.of(torch.tensor([[[0.0, 1.0, 3.0]]]), torch.tensor([[[0.5, -0.5]]]), torch.zeros(1, 1, 3))
+    assert inputs.width == 4
+    assert inputs.rows(batch).tolist() == [[[0.5, -1.0, 0.5, -0.5]]]
+
+
+@pytest.mark.parametrize(("space", "entries"), [(VECTOR, [2]), (VECTOR, []), (VECTOR, [0.5]), (IMAGE, [0]), (TILES, [0])])
+def test_entries_that_are_not_there_are_refused(space, entries):
+    with pytest.raises(UsageError, match="entries"):
+        Inputs(space, CONTINUOUS, entries=entries)
+
+
 def test_discrete_states_are_one_hot():
     rows = Inputs(TILES, CONTINUOUS).rows(Batch.of(torch.tensor([[3]]), torch.zeros(1, 1, 2), torch.tensor([[0]])))
     assert rows.tolist() == [[[0, 0, 0, 1, 0]]]

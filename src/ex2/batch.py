@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +91,16 @@ class Inputs:
 
     Vectors become float32, scaled to [-1, 1] where the space is bounded. Images stay uint8, actions beside them are one-hot
     bytes. Actions are clipped to their space first, so an agent earns nothing by asking for the impossible; `action_scale`
-    says how much they count beside a vector state.
+    says how much they count beside a vector state. With `entries` a state is these numbers of an observation and no others.
     """
 
     def __init__(
-        self, observation_space: spaces.Space, action_space: spaces.Space, of: str = "state", action_scale: float = 1.0
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        of: str = "state",
+        action_scale: float = 1.0,
+        entries: Sequence[int] | None = None,
     ) -> None:
         if of not in INPUTS:
             raise unknown("kind of inputs", of, INPUTS)
@@ -109,7 +115,15 @@ class Inputs:
             )
         self.dtype = torch.uint8 if self.image_shape else torch.float32
         self.action_width = _width(action_space) if of == "state-action" else 0
-        self.width = _width(observation_space) + self.action_width
+        self.entries = None if entries is None else list(entries)
+        states = _width(observation_space)
+        if self.entries is not None:
+            if self.image_shape or not isinstance(observation_space, spaces.Box):
+                raise UsageError(f"entries are of vectors, the observation space is {observation_space}: leave them out.")
+            if not self.entries or not all(isinstance(i, int) and 0 <= i < states for i in self.entries):
+                raise UsageError(f"entries={self.entries} must be indices from 0 to {states - 1}, and at least one.")
+            states = len(self.entries)
+        self.width = states + self.action_width
 
     @property
     def bounded(self) -> bool:
@@ -132,7 +146,8 @@ class Inputs:
         space = self.observation_space
         if self.image_shape:
             return observations.reshape(*observations.shape[: observations.ndim - 3], -1)
-        return _encode(observations, space, self.dtype, observations.ndim - len(space.shape or ()))
+        rows = _encode(observations, space, self.dtype, observations.ndim - len(space.shape or ()))
+        return rows if self.entries is None else rows[..., self.entries]
 
 
 def _supported(space: spaces.Space, role: str) -> spaces.Space:

@@ -32,6 +32,7 @@ class Bonus(abc.ABC):
         observation_space, action_space: of one environment.
         inputs: what is rated: "state", "next-state" or "state-action".
         action_scale: how much actions count beside a vector state, for "state-action".
+        entries: the indices of the numbers of a vector observation that count; all of them by default.
         seed: of the generator that every random draw comes from.
         device: where the networks run; what has been visited stays in main memory.
     """
@@ -43,10 +44,11 @@ class Bonus(abc.ABC):
         *,
         inputs: str = "state",
         action_scale: float = 1.0,
+        entries: list | None = None,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        self.inputs = Inputs(observation_space, action_space, inputs, action_scale)
+        self.inputs = Inputs(observation_space, action_space, inputs, action_scale, entries)
         self.generator = torch.Generator().manual_seed(seed)
         self.device = torch.device(device)
 

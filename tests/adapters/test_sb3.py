@@ -71,6 +71,18 @@ def test_1_the_bonus_reaches_the_returns(algorithm):
     assert np.allclose(shaped.returns, shaped.advantages + shaped.values, atol=1e-5)
 
 
+def test_entropy_rewards_what_is_unlikely():
+    env = corridors()
+    agent = PPO("MlpPolicy", env, n_steps=16, batch_size=32, seed=0, device="cpu")
+    agent.train = lambda: None
+    callback = BonusCallback("none", 0.0, entropy=0.5)
+    agent.learn(32, callback=callback)
+    plain, _ = collect(corridors(), 0.0, PPO, batch_size=32)
+    assert np.array_equal(plain.actions, agent.rollout_buffer.actions)
+    assert np.allclose(agent.rollout_buffer.rewards - plain.rewards, -0.5 * plain.log_probs)
+    assert callback.metrics["entropy"] == pytest.approx(-plain.log_probs.mean())
+
+
 def test_2_no_transition_crosses_an_episode():
     """Every next observation is one step away, also where an episode ended and the environment is back at the start."""
     env = corridors(count=3, length=4, limit=9)

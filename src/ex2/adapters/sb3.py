@@ -32,6 +32,7 @@ class BonusCallback(BaseCallback):
         centre: what is subtracted from the bonuses of a batch: "median", "mean" or "none".
         total_steps: what the weight's schedule runs over; by default, what `learn` was asked for.
         last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
+        entropy: a reward for acting at random, entropy * -log pi(a|s), which keeps a policy from settling too soon.
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
     """
@@ -44,6 +45,7 @@ class BonusCallback(BaseCallback):
         centre: str = "median",
         total_steps: int | None = None,
         last_frame: bool = False,
+        entropy: float = 0.0,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -54,6 +56,7 @@ class BonusCallback(BaseCallback):
         self.centre = centre
         self.total_steps = total_steps
         self.last_frame = last_frame
+        self.entropy = entropy
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
         self.batch: Batch | None = None
@@ -147,12 +150,13 @@ class BonusCallback(BaseCallback):
         total = self.total_steps or self.model._total_timesteps
         weight = self.weight.at(min(self.model.num_timesteps / total, 1.0))
         self.bonuses = (weight * centred(scores, self.batch.mask, self.centre)).numpy()
-        buffer.rewards += self.bonuses
+        buffer.rewards += self.bonuses - self.entropy * buffer.log_probs
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
         self.metrics = {
             "bonus/mean": float(scores.mean()),
             "bonus/std": float(scores.std(unbiased=False)),
             "bonus/weight": weight,
+            "entropy": -float(buffer.log_probs.mean()),
             "bonus/seconds": time.perf_counter() - started,
         } | {f"bonus/{name}": value for name, value in fitted.items()}
         for name, value in self.metrics.items():

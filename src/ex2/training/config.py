@@ -25,6 +25,7 @@ FREE = {
     "checkpoint_every": "int",
     "device": "str",
     "centre": "str",
+    "entropy": "float",
     "clip_reward": "bool",
     "stack": "int",
 }
@@ -62,6 +63,8 @@ class Config:
     threads: int = 1
     """PyTorch's threads; part of the configuration because sums over threads depend on their number."""
     centre: str = "median"
+    entropy: float = 0.0
+    """A reward for acting at random, this times -log pi(a|s)."""
     checkpoint_every: int = 25
     """Iterations between checkpoints."""
     clip_reward: bool = False

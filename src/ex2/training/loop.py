@@ -67,6 +67,7 @@ class Trainer:
                 seed=Seeds.of(config.seed).bonus,
                 device=config.device,
                 last_frame=config.stack > 1,
+                entropy=config.entropy,
                 **config.bonus_settings,
             )
             self.callback.init_callback(self.agent)
