@@ -130,6 +130,11 @@ class Inputs:
         """Whether every vector entry has finite bounds, so that rows are already in [-1, 1]."""
         return is_bounded(self.observation_space)
 
+    @property
+    def actions(self) -> int:
+        """How many numbers an action is."""
+        return _width(_supported(self.action_space, "action"))
+
     def rows(self, batch: Batch) -> Tensor:
         """[T, N, width], checked against the spaces: wrong shapes, dtypes and non-finite numbers are named."""
         _check(batch.obs, self.observation_space, "obs")
@@ -140,6 +145,13 @@ class Inputs:
         _check(batch.action, self.action_space, "action")
         actions = _encode(batch.action, self.action_space, self.dtype, len(batch.shape))
         return torch.cat([states, actions if self.image_shape else actions * self.action_scale], dim=-1)
+
+    def transitions(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """States [M, width], actions [M, actions] as float32, and the states they led to [M, width], of what happened."""
+        rows = self.rows(batch)[batch.mask]
+        _check(batch.action, _supported(self.action_space, "action"), "action")
+        actions = _encode(batch.action, self.action_space, torch.float32, len(batch.shape))
+        return rows, actions[batch.mask], self.encode(batch.next_obs)[batch.mask]
 
     def encode(self, observations: Tensor) -> Tensor:
         """Observations [..., *shape] as rows [..., width], without actions."""

@@ -37,6 +37,9 @@ class Bonus(abc.ABC):
         device: where the networks run; what has been visited stays in main memory.
     """
 
+    fixed: frozenset[str] = frozenset()
+    """Settings of the base classes that this bonus does not take."""
+
     def __init__(
         self,
         observation_space: spaces.Space,
@@ -172,6 +175,10 @@ BONUSES = {
     ),
     "amortized": Entry("ex2.exemplar.amortized:AmortizedExemplar", "the paper's amortized exemplar model"),
     "k-exemplar": Entry("ex2.exemplar.k_exemplar:KExemplar", "the paper's K-exemplar model"),
+    "rnd": Entry("ex2.bonuses.rnd:RandomDistillation", "the error in imitating a random network (RND)"),
+    "icm": Entry("ex2.bonuses.icm:IntrinsicCuriosity", "the error in foreseeing features of the next state (ICM)"),
+    "vime": Entry("ex2.bonuses.vime:InformationGain", "what a transition teaches a Bayesian model of the dynamics (VIME)"),
+    "simhash": Entry("ex2.bonuses.simhash:SimHash", "visits counted by hashed codes; learned codes for images (SimHash)"),
     "kde": Entry("ex2.bonuses.kde:KernelDensityBonus", "a kernel density estimate of the visited states"),
     "histogram": Entry("ex2.bonuses.histogram:Histogram", "visits counted on a grid, for few dimensions"),
 }
@@ -184,13 +191,35 @@ def make_bonus(name: str, observation_space: spaces.Space, action_space: spaces.
     >>> make_bonus("histogram", box, box, bins=10).bins
     10
     """
+    known = parameters(name)
+    for setting in settings:
+        if setting not in {"seed", "device", *known}:
+            raise unknown(f"setting of the bonus {name!r}", setting, known)
+    if "+" in name:
+        settings["parts"] = name.split("+")
+    return kind_of(name)(observation_space, action_space, **settings)
+
+
+def kind_of(name: str) -> type[Bonus]:
+    """The class of a registered bonus; of names joined by "+", that of a combined one."""
+    if "+" in name:
+        return Entry("ex2.bonuses.combined:Combined", "").load()
     if name not in BONUSES:
         raise unknown("bonus", name, BONUSES)
-    kind = BONUSES[name].load()
-    for setting in settings:
-        if setting not in {"seed", "device", *settings_of(kind)}:
-            raise unknown(f"setting of the bonus {name!r}", setting, settings_of(kind))
-    return kind(observation_space, action_space, **settings)
+    return BONUSES[name].load()
+
+
+def parameters(name: str) -> dict[str, inspect.Parameter]:
+    """The settings of a bonus by name; those of a combined one's parts have the part's name in front.
+
+    >>> "rnd.hidden" in parameters("rnd+kde")
+    True
+    """
+    found = parameters_of(kind_of(name))
+    if "+" in name:
+        for part in name.split("+"):
+            found |= {f"{part}.{setting}": value for setting, value in parameters(part).items()}
+    return found
 
 
 def check_device(name: str) -> None:
@@ -209,7 +238,7 @@ def parameters_of(kind: type[Bonus]) -> dict[str, inspect.Parameter]:
     for base in kind.__mro__:
         if issubclass(base, Bonus):
             for parameter in inspect.signature(base.__init__).parameters.values():
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in {"seed", "device"}:
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in {"seed", "device", *kind.fixed}:
                     found.setdefault(parameter.name, parameter)
     return found
 

@@ -13,6 +13,8 @@ from ex2.errors import UsageError
 
 CONVOLUTIONS = 2  # paper, appendix: 2 convolutional layers of 16 4x4 filters, stride 2, relu
 FILTERS, KERNEL, STRIDE = 16, 4, 2
+LARGEST = 5.0  # standard deviations, where inputs are whitened
+IMAGES = 512  # whose moments are computed at a time
 
 
 def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
@@ -41,30 +43,60 @@ def image_layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
     return (*shape, True) if last else (*shape[1:], shape[0], False)  # type: ignore[return-value]
 
 
+class Moments(nn.Module):
+    """The running mean and deviation of rows [M, width], each row seen counting the same."""
+
+    mean: Tensor
+    deviation: Tensor
+    seen: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
+        self.register_buffer("deviation", torch.zeros(width, dtype=torch.float64))  # sum of squares around the mean
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, rows: Tensor) -> None:
+        for part in rows.split(IMAGES if rows.dtype == torch.uint8 else max(len(rows), 1)):
+            if len(part) == 0:
+                return
+            part = part.to(self.mean)
+            middle = part.mean(0)
+            apart, before = middle - self.mean, self.seen.clone()
+            self.seen += len(part)
+            self.deviation += (part - middle).square().sum(0) + apart.square() * before * len(part) / self.seen
+            self.mean += apart * len(part) / self.seen
+
+    def spread(self) -> Tensor:
+        """The standard deviation [width], 0.001 at the least, and 1 before anything was seen."""
+        spread = (self.deviation / self.seen).sqrt().clamp_min(1e-3).float()
+        return torch.where(self.seen > 0, spread, torch.ones_like(spread))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return (rows - self.mean.float()) / self.spread()
+
+
 class Stem(nn.Module):
     """Rows as `Inputs` makes them -> features [M, `width`]: what every exemplar network begins with.
 
     Vectors pass through, standardised by running moments where the space has no bounds (`update` moves the moments, the
     forward pass never does). Images are scaled to [0, 1] and go through the paper's convolutions; actions beside an image
-    join behind them.
+    join behind them. With `whiten` every number is standardised, pixels included, and clipped to [-5, 5].
     """
 
-    mean: Tensor
-    deviation: Tensor
-    seen: Tensor
     unit: Tensor
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, whiten: bool = False) -> None:
         super().__init__()
         self.image_shape = inputs.image_shape
-        self.standardise = not inputs.image_shape and not inputs.bounded
+        self.whiten = whiten
+        self.standardise = whiten or (not inputs.image_shape and not inputs.bounded)
         self.action_width = inputs.action_width
         self.row_width = self.width = inputs.width
         self.register_buffer("unit", torch.ones(inputs.width), persistent=False)
         if self.standardise:
-            self.register_buffer("mean", torch.zeros(inputs.width, dtype=torch.float64))
-            self.register_buffer("deviation", torch.zeros(inputs.width, dtype=torch.float64))  # sum of squares around the mean
-            self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+            self.moments = Moments(inputs.width)
         if self.image_shape:
             height, width, channels, self.channels_last = image_layout(self.image_shape)
             layers: list[nn.Module] = []
@@ -76,32 +108,35 @@ class Stem(nn.Module):
             self.convolutions = nn.Sequential(*layers)
             self.width = channels * height * width + inputs.action_width
 
-    @torch.no_grad()
     def update(self, rows: Tensor) -> None:
-        """Takes rows [M, width] into the running moments, each row seen counting the same."""
-        if self.standardise and len(rows):
-            rows = rows.to(self.mean)
-            middle = rows.mean(0)
-            apart, before = middle - self.mean, self.seen.clone()
-            self.seen += len(rows)
-            self.deviation += (rows - middle).square().sum(0) + apart.square() * before * len(rows) / self.seen
-            self.mean += apart * len(rows) / self.seen
+        """Takes rows [M, width] into the running moments, if there are any."""
+        if self.standardise:
+            self.moments.update(rows)
 
     def spread(self) -> Tensor:
         """The standard deviation that each entry is divided by, [width]: 1 where the space is bounded, and for actions."""
         if not self.standardise:
             return self.unit
-        spread = (self.deviation / self.seen).sqrt().clamp_min(1e-3).float()
-        spread = torch.where(self.seen > 0, spread, torch.ones_like(spread))
+        spread = self.moments.spread()
         return torch.cat([spread[: self.row_width - self.action_width], torch.ones(self.action_width, device=spread.device)])
 
     def forward(self, rows: Tensor) -> Tensor:
-        if self.image_shape:
-            pixels = rows[:, : rows.shape[1] - self.action_width].reshape(-1, *self.image_shape).float() / 255.0
-            seen = self.convolutions(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels).flatten(1)
-            return torch.cat([seen, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)
-        if self.standardise:
-            middle = self.mean.float()
-            middle[self.row_width - self.action_width :] = 0.0
-            return (rows - middle) / self.spread().to(rows.device)
-        return rows
+        return self.see(self.standardised(rows), rows)
+
+    def standardised(self, rows: Tensor) -> Tensor:
+        """Rows [M, row] as numbers on a sensible scale: states [M, state] of images, whole rows of vectors."""
+        states = rows[:, : self.row_width - self.action_width] if self.image_shape else rows
+        if not self.standardise:
+            return states.float() / 255.0 if self.image_shape else states
+        middle, spread = self.moments.mean.float(), self.spread()
+        middle[self.row_width - self.action_width :] = 0.0
+        scaled = (states - middle[: states.shape[1]]) / spread[: states.shape[1]]
+        return scaled.clamp(-LARGEST, LARGEST) if self.whiten else scaled
+
+    def see(self, states: Tensor, rows: Tensor) -> Tensor:
+        """The features of standardised states, with the actions of the rows behind them."""
+        if not self.image_shape:
+            return states
+        pixels = states.reshape(-1, *self.image_shape)
+        seen = self.convolutions(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels).flatten(1)
+        return torch.cat([seen, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)

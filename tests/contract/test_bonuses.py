@@ -14,9 +14,9 @@ import torch
 
 from conftest import CONTINUOUS, SPACES, VECTOR, make_batch
 from ex2 import BONUSES, Batch, UsageError, make_bonus
-from ex2.bonus import Bonus, DensityBonus, settings_of
+from ex2.bonus import Bonus, DensityBonus, kind_of, parameters
 from ex2.training import checkpoint
-from ex2.training.presets import PRESETS
+from ex2.training.config import configure
 
 SMALL = {
     "steps": 3,
@@ -27,15 +27,20 @@ SMALL = {
     "pairs": 16,
     "exemplars": 16,
     "subsample": 50,
+    "bits": 4,
+    "buckets": 1_000,
 }
 REFUSED = [("histogram", SPACES[kind][0]) for kind in ("unbounded", "image", "image-channels-first")]
-RATING = [name for name in BONUSES if name != "none"]
+COMBINED = "simhash+rnd"
+NAMES = [*BONUSES, COMBINED]
+RATING = [name for name in NAMES if name != "none"]
+TRANSITIONS = [name for name in NAMES if "inputs" in kind_of(name).fixed and name != COMBINED]
+"""Those that rate how a state became the next, not a state."""
 
 
 def build(name: str, pair, **settings) -> Bonus:
     """A small bonus of this name, or a skip where it is known to refuse the space, in so many words."""
-    kind = BONUSES[name].load()
-    small = {key: value for key, value in SMALL.items() if key in settings_of(kind)}
+    small = {key: SMALL[key.split(".")[-1]] for key in parameters(name) if key.split(".")[-1] in SMALL}
     try:
         return make_bonus(name, *pair, **(small | settings))
     except UsageError as refusal:
@@ -46,8 +51,9 @@ def build(name: str, pair, **settings) -> Bonus:
 
 def tuned(name: str) -> Bonus:
     """The bonus on a plane with the settings of its maze preset, which are known to work in two dimensions."""
-    settings = PRESETS["maze"]["bonus"][name].get("settings", {}) | {"inputs": "state"}
-    return make_bonus(name, VECTOR, CONTINUOUS, **(settings | ({"min_replay": 0} if "min_replay" in settings else {})))
+    settings = configure("maze", name).bonus_settings
+    settings |= {key: value for key, value in {"inputs": "state", "min_replay": 0}.items() if key in parameters(name)}
+    return make_bonus(name, VECTOR, CONTINUOUS, **settings)
 
 
 def same(a, b) -> bool:
@@ -67,7 +73,7 @@ def seen(name: str, pair, **settings) -> Bonus:
     return bonus
 
 
-@pytest.mark.parametrize("name", BONUSES)
+@pytest.mark.parametrize("name", NAMES)
 class TestEveryBonus:
     def test_11_shape_in_shape_out(self, name, pair):
         scores = seen(name, pair).score(make_batch(pair, seed=9))
@@ -96,6 +102,10 @@ class TestEveryBonus:
     @pytest.mark.parametrize("inputs", ["state", "next-state", "state-action"])
     def test_5_only_the_chosen_inputs_count(self, name, inputs):
         pair = SPACES["vector-discrete"]
+        if "inputs" not in parameters(name):
+            with pytest.raises(UsageError, match="'inputs'"):
+                build(name, pair, inputs=inputs)
+            return
         batch, other = make_batch(pair, seed=9), make_batch(pair, seed=10)
         fields = {"state": {"obs"}, "next-state": {"next_obs"}, "state-action": {"obs", "action"}}[inputs]
         changed = {f: getattr(batch if f in fields else other, f) for f in ("obs", "action", "next_obs")}
@@ -107,6 +117,16 @@ class TestEveryBonus:
             two.observe(make_batch(pair, seed=seed))
         assert torch.equal(one.observe(batch)[0], two.observe(Batch.of(**changed, **flags))[0])
         assert same(one.state_dict(), two.state_dict())
+
+    def test_all_of_a_transition_counts_where_it_is_rated(self, name):
+        if name not in TRANSITIONS:
+            pytest.skip("rates states")
+        pair = SPACES["vector-discrete"]
+        bonus, batch, other = seen(name, pair), make_batch(pair, seed=9), make_batch(pair, seed=10)
+        fields = {"obs": batch.obs, "action": batch.action, "next_obs": batch.next_obs}
+        for field in fields:
+            changed = Batch.of(**(fields | {field: getattr(other, field)}))
+            assert not torch.equal(bonus.score(batch), bonus.score(changed))
 
     def test_2_masked_transitions_do_not_exist(self, name, pair):
         batch, noise = make_batch(pair, seed=9), make_batch(pair, seed=10)
@@ -141,9 +161,9 @@ class TestEveryBonus:
         assert (numpy_before == np.random.get_state()[1]).all()  # noqa: NPY002
 
     def test_12_built_from_spaces_and_keywords(self, name):
-        parameters = list(inspect.signature(BONUSES[name].load().__init__).parameters.values())[1:]
-        assert [parameter.name for parameter in parameters[:2]] == ["observation_space", "action_space"]
-        assert all(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters[2:])
+        taken = list(inspect.signature(kind_of(name).__init__).parameters.values())[1:]
+        assert [parameter.name for parameter in taken[:2]] == ["observation_space", "action_space"]
+        assert all(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in taken[2:])
         with pytest.raises(UsageError, match="'wieght'"):
             make_bonus(name, VECTOR, CONTINUOUS, wieght=1.0)
 
@@ -184,7 +204,7 @@ class TestEveryBonus:
 @pytest.mark.parametrize("name", RATING)
 class TestEveryBonusThatRates:
     def test_rare_states_score_higher(self, name):
-        """200 visits to one place for each visit to the other: the other is more novel."""
+        """200 visits to one place for each visit to the other: the other is more novel, and so is what happens there."""
         random = np.random.default_rng(0)
         often, rare = np.array([-0.5, -0.5]), np.array([0.6, 0.5])
         bonus = tuned(name)
@@ -194,11 +214,16 @@ class TestEveryBonusThatRates:
             place = np.where(random.random((100, 4, 1)) < share, rare, centre)
             return (place + random.normal(0, 0.03, (100, 4, 2))).astype(np.float32)
 
+        def transitions(obs):
+            """At the rare place the world turns; elsewhere it rests. Only what rates transitions looks at it."""
+            turned = np.where(obs[..., :1] > 0, obs[..., ::-1] * [1, -1], obs).astype(np.float32)
+            return Batch.of(obs, actions, turned)
+
         for _ in range(3):
-            bonus.observe(Batch.of(obs := around(often, 0.005), actions, obs))
-        half = np.concatenate([around(often)[:, :2], around(rare)[:, 2:]], axis=1)
-        bonus.fit(Batch.of(half, actions, half))
-        scores = bonus.score(Batch.of(half, actions, half))
+            bonus.observe(transitions(around(often, 0.005)))
+        half = transitions(np.concatenate([around(often)[:, :2], around(rare)[:, 2:]], axis=1))
+        bonus.fit(half)
+        scores = bonus.score(half)
         assert scores[:, 2:].mean() > scores[:, :2].mean() + scores[:, :2].std()
 
     def test_14_more_environments_mean_the_same(self, name):
@@ -219,7 +244,7 @@ class TestEveryBonusThatRates:
         assert abs(one.mean() - other.mean()) < 0.5 * one.std() + 0.1
 
     def test_no_bonus_before_enough_was_seen(self, name):
-        if not issubclass(BONUSES[name].load(), DensityBonus):
+        if not issubclass(kind_of(name), DensityBonus):
             pytest.skip("holds no replay")
         pair = SPACES["vector-continuous"]
         bonus = build(name, pair, min_replay=200)

@@ -75,6 +75,7 @@ class Game:
         game.set_living_reward(0.0)
         game.set_episode_start_time(FIRST_TIC)
         game.set_episode_timeout(0)  # steps are counted outside
+        Path("_vizdoom").mkdir(exist_ok=True)  # every game makes it where it is started, and dies if another is just doing so
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the training, not for its games
         try:
             game.init()

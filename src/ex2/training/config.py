@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ex2.bonus import BONUSES, check_device, parameters_of
+from ex2.bonus import check_device, parameters
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Weight
 from ex2.tasks import find_task
@@ -110,14 +110,11 @@ def configure(
     1
     """
     find_task(task)
-    if bonus not in BONUSES:
-        raise unknown("bonus", bonus, BONUSES)
+    kinds = {name: parameter.annotation for name, parameter in parameters(bonus).items()}
     if algo not in ALGORITHMS:
         raise unknown("algorithm", algo, ALGORITHMS)
     preset = deepcopy(PRESETS[task])
-    if bonus not in preset["bonus"]:
-        raise UsageError(f"There is no preset for the bonus {bonus!r} on {task}: use one of {', '.join(preset['bonus'])}.")
-    chosen = preset["bonus"][bonus]
+    chosen = _chosen(preset["bonus"], bonus, task)
     parts: dict[str, dict[str, Any]] = {
         "task": preset.get("task", {}),
         "policy": preset["policy"],
@@ -125,7 +122,6 @@ def configure(
         "bonus": chosen.get("settings", {}),
         "algo": preset["algo"][algo],
     }
-    kinds = {name: parameter.annotation for name, parameter in parameters_of(BONUSES[bonus].load()).items()}
     types = {"bonus": kinds, "weight": Weight.__annotations__, "policy": POLICY}
     own = {name: preset[name] for name in FREE if name in preset}
     given = {name: value for name, value in fields.items() if value is not None}
@@ -166,6 +162,18 @@ def configure(
     check_device(config.device)
     Weight(**config.weight)
     return config
+
+
+def _chosen(presets: dict[str, Any], bonus: str, task: str) -> dict[str, Any]:
+    """A task's preset for a bonus. A combined one has the weight of its first part, and the settings of each."""
+    parts = bonus.split("+")
+    for part in parts:
+        if part not in presets:
+            raise UsageError(f"There is no preset for the bonus {part!r} on {task}: use one of {', '.join(presets)}.")
+    if len(parts) == 1:
+        return presets[bonus]
+    settings = {f"{part}.{name}": value for part in parts for name, value in presets[part].get("settings", {}).items()}
+    return {"weight": presets[parts[0]]["weight"], "settings": settings}
 
 
 def _check(name: str, value: Any, annotations: dict[str, Any], kind: str) -> None:

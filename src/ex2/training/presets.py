@@ -42,6 +42,10 @@ def _atari(weight: float, kl_weight: float) -> dict[str, Any]:
                 "weight": {"start": weight},
                 "settings": {**replay, "kl_weight": kl_weight, "steps": 1_000, "first_steps": 1_000},
             },
+            # Scores of these are about a tenth of those above.
+            "simhash": {"weight": {"start": 10 * weight}},
+            "rnd": {"weight": {"start": 10 * weight}},
+            "icm": {"weight": {"start": 10 * weight}},
         },
     }
 
@@ -122,6 +126,14 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "weight": {"start": 0.1, "schedule": "linear", "end": 0.0, "until": 0.8},
                 "settings": {"replay_capacity": 1_000_000, "bins": 50},
             },
+            # In two dimensions planes through the middle would tell directions apart and nothing else.
+            "simhash": {
+                "weight": {"start": 1.0, "schedule": "linear", "end": 0.0, "until": 0.8},
+                "settings": {"bits": 32, "offset": 0.5},
+            },
+            "vime": {"weight": {"start": 0.1, "schedule": "linear", "end": 0.0, "until": 0.8}},
+            "rnd": {"weight": {"start": 1.0, "schedule": "linear", "end": 0.0, "until": 0.8}},
+            "icm": {"weight": {"start": 1.0, "schedule": "linear", "end": 0.0, "until": 0.8}},
         },
     },
     "cheetah": {
@@ -174,6 +186,10 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "weight": {"start": 0.001},
                 "settings": {"replay_capacity": 250_000, "min_replay": 10_000, "subsample": 2_000},
             },
+            "simhash": {"weight": {"start": 0.01}},
+            "vime": {"weight": {"start": 0.001}},
+            "rnd": {"weight": {"start": 0.01}},
+            "icm": {"weight": {"start": 0.01}},
         },
     },
     "gather": {
@@ -215,6 +231,10 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "weight": {"start": 1e-4},
                 "settings": {"replay_capacity": 500_000, "min_replay": 10_000, "subsample": 2_000},
             },
+            "simhash": {"weight": {"start": 1e-3}},
+            "vime": {"weight": {"start": 1e-4}},
+            "rnd": {"weight": {"start": 1e-3}},
+            "icm": {"weight": {"start": 1e-3}},
         },
     },
     "doom": {
@@ -275,6 +295,10 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "weight": {"start": 1e-4},
                 "settings": {"replay_capacity": 250_000, "min_replay": 8_000, "subsample": 2_000},
             },
+            "simhash": {"weight": {"start": 1e-3}},
+            "vime": {"weight": {"start": 1e-4}},
+            "rnd": {"weight": {"start": 1e-3}},
+            "icm": {"weight": {"start": 1e-3}},
         },
     },
     **{game: _atari(weight, kl_weight) for game, weight, kl_weight in ATARI},

@@ -1,0 +1,153 @@
+"""What RND, ICM, VIME and learned hashing share: networks that learn from a batch, after it was rated."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from ex2.batch import Batch
+from ex2.bonus import Bonus, Metrics
+from ex2.errors import UsageError
+
+CHUNK = 1_024  # rows rated at a time
+
+
+class LearnedBonus(Bonus):
+    """Base of bonuses with networks of their own.
+
+    A batch is rated by what was known before it: `fit` takes it into running moments and no further, `remember` trains.
+
+    Args:
+        learning_rate: of Adam.
+        epochs, minibatch: how often, and how many at a time, the transitions of a batch are trained on.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        *,
+        learning_rate: float = 1e-3,
+        epochs: int = 1,
+        minibatch: int = 256,
+        **settings: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **settings)
+        if min(epochs, minibatch) < 1 or learning_rate <= 0:
+            raise UsageError(f"epochs={epochs} and minibatch={minibatch} must be at least 1, learning_rate above 0.")
+        self.learning_rate, self.epochs, self.minibatch = learning_rate, epochs, minibatch
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.generator.initial_seed())
+            self.networks = self.build().to(self.device)
+        self._make_optimiser()
+
+    def _make_optimiser(self) -> None:
+        learning = [value for value in self.networks.parameters() if value.requires_grad]
+        self.optimiser = torch.optim.Adam(learning, self.learning_rate, fused=True)
+
+    @abc.abstractmethod
+    def build(self) -> nn.Module:
+        """Makes the networks; called with PyTorch's generator seeded."""
+
+    @abc.abstractmethod
+    def loss(self, *fields: Tensor) -> Tensor:
+        """What Adam lowers, for a minibatch of the fields that `learn` was given."""
+
+    def learn(self, *fields: Tensor) -> None:
+        """Trains on fields [M, ...] for some epochs."""
+        count = len(fields[0])
+        for _ in range(self.epochs if count else 0):
+            order = torch.randperm(count, generator=self.generator)
+            for rows in order.split(self.minibatch):
+                self.descend(*(field[rows] for field in fields))
+
+    def descend(self, *fields: Tensor) -> None:
+        """One step of Adam."""
+        loss = self.loss(*(field.to(self.device) for field in fields))
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"networks": self.networks.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.networks.load_state_dict(state["networks"])
+        self._make_optimiser()
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state["optimiser"]["state"]})
+
+    def to(self, device: str | torch.device) -> LearnedBonus:
+        moments = self.optimiser.state_dict()["state"]
+        super().to(device)
+        self.networks.to(self.device)
+        self._make_optimiser()
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": moments})
+        return self
+
+
+class ErrorBonus(LearnedBonus):
+    """A bonus that is a prediction error, in units of how much its discounted sums vary (Burda et al. 2018, section 2.4).
+
+    Errors shrink as networks learn, by orders of magnitude, and no weight would fit them for long. So they are divided by the
+    running standard deviation of the discounted sum of errors up to each step, which goes on from batch to batch.
+
+    Args:
+        gamma: the discount of that sum.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Space, action_space: spaces.Space, *, gamma: float = 0.99, **settings: Any
+    ) -> None:
+        super().__init__(observation_space, action_space, **settings)
+        if not 0.0 <= gamma < 1.0:
+            raise UsageError(f"gamma={gamma} must be from 0 to below 1.")
+        self.gamma = gamma
+        self._sums = torch.zeros(0, dtype=torch.float64)  # so far, of each environment
+        self._moments = torch.zeros(3, dtype=torch.float64)  # of all such sums: count, mean, squares around it
+
+    @abc.abstractmethod
+    def errors(self, batch: Batch) -> Tensor:
+        """The error of each transition that happened, [M]."""
+
+    def fit(self, batch: Batch) -> Metrics:
+        """Takes the batch's errors, before anything is learned from it, into the running deviation."""
+        if not batch.mask.any():
+            return {}
+        errors = torch.zeros(batch.shape, dtype=torch.float64)
+        errors[batch.mask] = self.errors(batch).double()
+        if len(self._sums) != batch.shape[1]:
+            self._sums = torch.zeros(batch.shape[1], dtype=torch.float64)
+        sums = torch.zeros_like(errors)
+        for step, error in enumerate(errors):
+            self._sums = self.gamma * self._sums + error
+            sums[step] = self._sums
+        new = sums[batch.mask]
+        count, mean, squares = self._moments.tolist()
+        apart, total = new.mean().item() - mean, count + len(new)
+        squares += (new - new.mean()).square().sum().item() + apart**2 * count * len(new) / total
+        self._moments = torch.tensor([total, mean + apart * len(new) / total, squares], dtype=torch.float64)
+        return {"error": errors[batch.mask].mean().item(), "deviation": self.deviation}
+
+    @property
+    def deviation(self) -> float:
+        """What errors are divided by."""
+        count, _, squares = self._moments.tolist()
+        return max((squares / count) ** 0.5, 1e-12) if count else 1.0
+
+    def score(self, batch: Batch) -> Tensor:
+        scores = torch.zeros(batch.shape)
+        if batch.mask.any():
+            scores[batch.mask] = self.errors(batch) / self.deviation
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"sums": self._sums, "moments": self._moments}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._sums, self._moments = state["sums"].clone(), state["moments"].clone()

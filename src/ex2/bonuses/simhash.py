@@ -1,0 +1,216 @@
+"""Counts of hashed states (Tang et al. 2017): states with the same code count as one, and a state's bonus is 1 / sqrt(visits).
+
+The code of a state is the sign of k random projections of it, so that states in similar directions share it. Images are first
+turned into a learned binary code, that of an autoencoder trained on visited frames. Its code layer has sigmoid units: uniform
+noise keeps a unit from carrying more than a bit, and a penalty pushes it to 0 or 1. Rounded, it is projected like a vector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
+
+from ex2.batch import Batch, Inputs
+from ex2.bonus import Metrics
+from ex2.bonuses.learned import CHUNK, LearnedBonus
+from ex2.errors import UsageError
+from ex2.networks import Moments, Stem, image_layout, mlp
+from ex2.replay import Fifo
+
+TABLES = 4  # of counts: a code's count is the smallest of its entries, so codes that share one entry are still told apart
+PRIME = 2**31 - 1
+BIT_NOISE = 0.3  # uniform, to either side, on the code layer in training
+COARSE = 16  # pixels a side of what the autoencoder gives back
+
+
+class Autoencoder(nn.Module):
+    """Frames as rows -> a code of `units` in (0, 1), and from it the frame again at 16 x 16 pixels."""
+
+    def __init__(self, inputs: Inputs, units: int, hidden: int) -> None:
+        super().__init__()
+        assert inputs.image_shape is not None
+        self.shape, self.action_width = inputs.image_shape, inputs.action_width
+        _, _, self.channels, self.channels_last = image_layout(self.shape)
+        self.stem = Stem(inputs)
+        self.encoder = nn.Sequential(
+            mlp([self.stem.width - self.action_width, hidden], nn.ReLU),
+            nn.Linear(hidden, units),
+            nn.BatchNorm1d(units),  # so that every unit tells some frames from others, from the start
+        )
+        self.decoder = nn.Sequential(mlp([units, hidden], nn.ReLU), nn.Linear(hidden, self.channels * COARSE**2))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        seen = self.stem(rows)
+        return self.encoder(seen[:, : seen.shape[1] - self.action_width]).sigmoid()
+
+    def coarse(self, rows: Tensor) -> Tensor:
+        """The frames of rows [M, row] at 16 x 16 pixels in [0, 1], [M, channels * 256]."""
+        pixels = rows[:, : rows.shape[1] - self.action_width].reshape(-1, *self.shape).float() / 255.0
+        return adaptive_avg_pool2d(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels, COARSE).flatten(1)
+
+
+class Networks(nn.Module):
+    """The random projection, and before it the autoencoder of images, or the moments of vectors without bounds."""
+
+    projection: Tensor
+    offset: Tensor
+
+    def __init__(self, inputs: Inputs, bits: int, units: int, hidden: int, offset: float) -> None:
+        super().__init__()
+        self.autoencoder = Autoencoder(inputs, units, hidden) if inputs.image_shape else None
+        self.moments = None if inputs.image_shape or inputs.bounded else Moments(inputs.width)
+        self.action_width = inputs.action_width
+        width = units + inputs.action_width if self.autoencoder else inputs.width
+        self.register_buffer("projection", torch.randn(width, bits))
+        self.register_buffer("offset", offset * torch.randn(bits))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows [M, row] -> their codes, bits [M, bits]."""
+        if self.autoencoder is not None:
+            actions = rows[:, rows.shape[1] - self.action_width :].float()
+            rows = torch.cat([2.0 * self.autoencoder(rows).round() - 1.0, actions], dim=1)
+        elif self.moments is not None:
+            rows = self.moments(rows)
+        return rows @ self.projection + self.offset > 0
+
+
+class SimHash(LearnedBonus):
+    """1 / sqrt(n), with n the visits to states of the same code, the batch that is rated included.
+
+    Counts are kept in four tables of `buckets` entries, into which codes are hashed a second time: memory is bounded, and a
+    count is never too low. Vectors without bounds are standardised by the moments of the first batch, so that a code keeps its
+    meaning.
+
+    Args:
+        bits: length of a code; more tell more states apart. The paper has 32 to 256.
+        buckets: entries of a table of counts.
+        offset: standard deviation of the planes' distance from 0. With 0, the paper's, codes tell directions and no distances
+            apart, which does not matter in many dimensions, and does in two.
+        units, hidden: of the autoencoder's code, and of its layers before and behind.
+        saturation: weight of the penalty on units that are neither 0 nor 1, the mean of min(b^2, (1 - b)^2).
+        steps, every: the autoencoder is trained so many steps at every so many-th batch.
+        replay_capacity: frames held for it.
+    """
+
+    networks: Networks
+    fixed = frozenset({"epochs"})
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        *,
+        bits: int = 32,
+        buckets: int = 100_000,
+        offset: float = 0.0,
+        units: int = 512,
+        hidden: int = 128,
+        saturation: float = 10.0,
+        steps: int = 60,
+        every: int = 3,
+        replay_capacity: int = 10_000,
+        **settings: Any,
+    ) -> None:
+        if min(bits, buckets, units, hidden, steps, every) < 1 or min(offset, saturation) < 0:
+            raise UsageError(
+                "bits, buckets, units, hidden, steps and every must be at least 1, offset and saturation not below 0."
+            )
+        self.sizes = {"bits": bits, "units": units, "hidden": hidden, "offset": offset}
+        self.units, self.saturation, self.steps, self.every, self.seen = units, saturation, steps, every, 0
+        super().__init__(observation_space, action_space, **settings)
+        self.replay = Fifo(replay_capacity, self.inputs.width, self.inputs.dtype) if self.inputs.image_shape else None
+        fixed = torch.Generator().manual_seed(self.generator.initial_seed())
+        self.multipliers = torch.randint(PRIME, (TABLES, bits + 1), generator=fixed)
+        self.counts = torch.zeros(TABLES, buckets, dtype=torch.int64)
+
+    def build(self) -> nn.Module:
+        return Networks(self.inputs, **self.sizes).eval()  # type: ignore[arg-type]
+
+    def _make_optimiser(self) -> None:
+        """There is nothing to train for vectors."""
+        if self.networks.autoencoder is not None:
+            super()._make_optimiser()
+        else:
+            self.optimiser = torch.optim.Adam([torch.zeros(0)], self.learning_rate)
+
+    def loss(self, *fields: Tensor) -> Tensor:
+        rows, noise = fields
+        coder = self.networks.autoencoder
+        assert coder is not None
+        code = coder(rows)
+        likelihood = binary_cross_entropy_with_logits(coder.decoder(code + noise), coder.coarse(rows), reduction="none")
+        doubt = torch.minimum(code.square(), (1.0 - code).square()).mean()
+        return likelihood.sum(1).mean() + self.saturation * doubt
+
+    @torch.no_grad()
+    def _entries(self, batch: Batch) -> Tensor:
+        """Where the codes of what happened are counted: [tables, M]."""
+        rows = self.inputs.rows(batch)[batch.mask]
+        bits = torch.cat([self.networks(part.to(self.device)).cpu() for part in rows.split(CHUNK)]).long()
+        sums = self.multipliers[:, :-1] @ bits.T + self.multipliers[:, -1:]
+        return sums % PRIME % self.counts.shape[1]
+
+    def fit(self, batch: Batch) -> Metrics:
+        """Trains the autoencoder on frames visited before and now; vectors have their moments taken once."""
+        if not batch.mask.any():
+            return {}
+        rows = self.inputs.rows(batch)[batch.mask]
+        if self.networks.moments is not None and not self.networks.moments.seen:
+            self.networks.moments.update(rows)
+        if self.replay is not None:
+            if self.seen % self.every == 0:
+                for _ in range(self.steps):
+                    self._train(rows)
+            self.seen += 1
+        return {"codes": float((self.counts[0] > 0).sum())}
+
+    def _train(self, new: Tensor) -> None:
+        """One step, half of it on the new batch."""
+        assert self.replay is not None
+        half = self.minibatch // 2 if len(self.replay) else 0
+        rows = new[torch.randint(len(new), (self.minibatch - half,), generator=self.generator)]
+        if half:
+            rows = torch.cat([rows, self.replay.sample(half, self.generator)])
+        noise = BIT_NOISE * (2.0 * torch.rand(len(rows), self.units, generator=self.generator) - 1.0)
+        self.networks.train()
+        self.descend(rows, noise)
+        self.networks.eval()
+
+    def score(self, batch: Batch) -> Tensor:
+        scores = torch.zeros(batch.shape)
+        if batch.mask.any():
+            entries = self._entries(batch)
+            visits = torch.stack(
+                [
+                    counts[entry] + torch.bincount(entry, minlength=len(counts))[entry]
+                    for counts, entry in zip(self.counts, entries, strict=True)
+                ]
+            )
+            scores[batch.mask] = visits.min(0).values.float().rsqrt()
+        return scores
+
+    def remember(self, batch: Batch) -> None:
+        if not batch.mask.any():
+            return
+        for counts, entry in zip(self.counts, self._entries(batch), strict=True):
+            counts += torch.bincount(entry, minlength=len(counts))
+        if self.replay is not None:
+            self.replay.add(self.inputs.rows(batch)[batch.mask])
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {"counts": self.counts, "multipliers": self.multipliers, "seen": self.seen}
+        return super().state_dict() | own | ({"replay": self.replay.state_dict()} if self.replay is not None else {})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if state["counts"].shape != self.counts.shape:
+            raise UsageError(
+                f"The saved counts are {tuple(state['counts'].shape)}, not {tuple(self.counts.shape)}: set buckets so."
+            )
+        self.counts, self.multipliers, self.seen = state["counts"].clone(), state["multipliers"].clone(), int(state["seen"])
+        if self.replay is not None:
+            self.replay.load_state_dict(state["replay"])

@@ -1,0 +1,220 @@
+"""Variational information maximising exploration (Houthooft et al. 2016): novel is what teaches a model of the world something.
+
+The model is a Bayesian network: weights have a factorised Gaussian q(w; mu, rho), sigma = log(1 + exp(rho)), and the network
+says how a state will change under an action. What a transition teaches is the KL divergence between q after learning from it
+and q before. To second order that needs no learning at all: with g the gradient of E_q[log p(transition | w)] by mu and rho, H
+the Hessian of the divergence at its minimum, diagonal and known (1 / sigma^2 for mu, 2 sigmoid(rho)^2 / sigma^2 for rho),
+
+    gain = 1/2 g^T H^-1 g = 1/2 sum over weights of sigma^2 (g_w^2 + 1/2 (g_w eps)^2),
+
+where g_w is the gradient by a weight w = mu + sigma eps, and g_w and g_w eps are means over draws of eps. The gradient by the
+weights of a layer is the outer product of what comes back to it and what went into it, so a whole batch is done at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn.functional import pad, softplus
+
+from ex2.batch import Batch
+from ex2.bonus import Metrics
+from ex2.bonuses.learned import LearnedBonus
+from ex2.errors import UsageError
+from ex2.exemplar.features import Features
+from ex2.networks import Moments
+from ex2.replay import Fifo
+
+SOME = 512  # transitions of a batch that its median is taken of
+MEDIANS = 10  # of the newest batches, that gains are divided by the mean of
+LARGEST_CHUNK = 4_000_000  # numbers in a batch of gradients
+INITIAL = 0.05  # sigma of the weights at the start, as a share of the prior's
+
+
+class BayesianNetwork(nn.Module):
+    """Weights with a factorised Gaussian, layer by layer [out, in + 1], the last column a bias; relu between the layers."""
+
+    def __init__(self, sizes: Sequence[int], prior: float, noise: float) -> None:
+        super().__init__()
+        self.prior, self.noise = prior, noise
+        shapes = [(after, before + 1) for before, after in itertools.pairwise(sizes)]
+        self.means = nn.ParameterList(torch.randn(shape) * shape[1] ** -0.5 for shape in shapes)
+        rho = torch.tensor(INITIAL * prior).expm1().log().item()
+        self.rhos = nn.ParameterList(torch.full(shape, rho) for shape in shapes)
+
+    def deviations(self) -> list[Tensor]:
+        return [softplus(rho) for rho in self.rhos]
+
+    def draw(self, samples: int, generator: torch.Generator) -> list[Tensor]:
+        """eps of so many draws of all weights: [S, out, in + 1] for each layer."""
+        device = self.means[0].device
+        return [torch.randn(samples, *mean.shape, generator=generator).to(device) for mean in self.means]
+
+    def run(self, points: Tensor, noise: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """What goes into each layer [S, M, in + 1], and what comes out [S, M, out], for points [M, D]."""
+        entering: list[Tensor] = []
+        leaving: list[Tensor] = []
+        value = points.expand(len(noise[0]), *points.shape)
+        for mean, deviation, eps in zip(self.means, self.deviations(), noise, strict=True):
+            value = pad(value if not leaving else value.relu(), (0, 1), value=1.0)
+            entering.append(value)
+            value = value @ (mean + deviation * eps).transpose(1, 2)
+            leaving.append(value)
+        return entering, leaving
+
+    def divergence(self) -> Tensor:
+        """KL(q || prior)."""
+        total = torch.zeros((), device=self.means[0].device)
+        for mean, deviation in zip(self.means, self.deviations(), strict=True):
+            ratio = (deviation / self.prior).square()
+            total = total + 0.5 * (ratio + (mean / self.prior).square() - 1.0 - ratio.log()).sum()
+        return total
+
+    def bound(self, points: Tensor, answers: Tensor, noise: list[Tensor], held: int) -> Tensor:
+        """Minus the variational bound of a transition, of `held` in all, up to a constant."""
+        _, leaving = self.run(points, noise)
+        misfit = 0.5 * (leaving[-1] - answers).square().sum(2) / self.noise**2
+        return misfit.mean() + self.divergence() / held
+
+    @torch.no_grad()
+    def information_gain(self, points: Tensor, answers: Tensor, noise: list[Tensor]) -> Tensor:
+        """What points [M, D] with their answers [M, out] teach, each alone, in nats, [M]."""
+        samples, deviations = len(noise[0]), self.deviations()
+        entering, leaving = self.run(points, noise)
+        back = (answers - leaving[-1]) / self.noise**2
+        gain = torch.zeros(len(points), device=points.device)
+        for layer in reversed(range(len(noise))):
+            mean, deviation, eps = self.means[layer], deviations[layer], noise[layer]
+            by_mean = torch.zeros(len(points), *mean.shape, device=points.device)
+            by_draw = torch.zeros_like(by_mean)
+            for sample in range(samples):
+                product = back[sample, :, :, None] * entering[layer][sample, :, None, :]
+                by_mean += product
+                by_draw += product * eps[sample]
+            by_weight = (by_mean.square() + 0.5 * by_draw.square()) / samples**2
+            gain += 0.5 * (by_weight * deviation.square()).sum((1, 2))
+            if layer:
+                through = back @ (mean + deviation * eps)[..., :-1]
+                back = through * (leaving[layer - 1] > 0)
+        return gain
+
+
+class Networks(nn.Module):
+    """The Bayesian network, the moments of what it sees and answers, and, for images, the features it sees."""
+
+    def __init__(
+        self, width: int, actions: int, hidden: list[int], prior: float, noise: float, features: Features | None
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.seen, self.changes = Moments(width + actions), Moments(width)
+        self.model = BayesianNetwork([width + actions, *hidden, width], prior, noise)
+
+
+class InformationGain(LearnedBonus):
+    """The information that a transition gives about a Bayesian model of the dynamics, divided by a running median.
+
+    For images, the model is of a fixed feature map's output (`ex2.exemplar.features`), projected as the first batch suggests.
+
+    Args:
+        hidden: units of the hidden layers; with none it is Bayesian linear regression.
+        prior: standard deviation of the weights.
+        noise: standard deviation of the dynamics, in those of the changes of a state.
+        samples: draws of the weights when gains are computed.
+        steps: gradient steps for each batch, each with a draw of the weights of its own.
+        replay_capacity: transitions held to train on.
+        components: of an image's features.
+    """
+
+    networks: Networks
+    fixed = frozenset({"inputs", "action_scale", "epochs"})
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        *,
+        hidden: list | None = None,
+        prior: float = 0.5,
+        noise: float = 0.5,
+        samples: int = 10,
+        steps: int = 100,
+        replay_capacity: int = 100_000,
+        components: int = 32,
+        **settings: Any,
+    ) -> None:
+        self.hidden = [32] if hidden is None else hidden
+        if min(prior, noise) <= 0 or min([samples, steps, components, *self.hidden]) < 1:
+            raise UsageError("prior and noise must be above 0; hidden, samples, steps and components at least 1.")
+        self.prior, self.noise, self.samples, self.steps, self.components = prior, noise, samples, steps, components
+        super().__init__(observation_space, action_space, **settings)
+        self.replay = Fifo(replay_capacity, 2 * self.width + self.inputs.actions, torch.float32)
+        self.medians: list[float] = []
+
+    def build(self) -> nn.Module:
+        features = Features(self.inputs, components=self.components) if self.inputs.image_shape else None
+        self.width = features.width if features else self.inputs.width
+        return Networks(self.width, self.inputs.actions, self.hidden, self.prior, self.noise, features)
+
+    def loss(self, *fields: Tensor) -> Tensor:
+        model = self.networks.model
+        return model.bound(*self._standardised(fields[0]), model.draw(1, self.generator), len(self.replay))
+
+    def _triples(self, batch: Batch) -> Tensor:
+        """States or features, actions, and how the states changed, [M, 2 width + actions], on the CPU."""
+        before, action, after = self.inputs.transitions(batch)
+        if self.networks.features is not None:
+            before, after = (self.networks.features(rows.to(self.device)).cpu() for rows in (before, after))
+        return torch.cat([before, action, after - before], dim=1)
+
+    def _standardised(self, triples: Tensor) -> tuple[Tensor, Tensor]:
+        return self.networks.seen(triples[:, : -self.width]), self.networks.changes(triples[:, -self.width :])
+
+    def _gains(self, triples: Tensor) -> Tensor:
+        """[M, 2 width + actions] -> [M]."""
+        model = self.networks.model
+        noise = model.draw(self.samples, self.scoring_generator())
+        chunk = max(LARGEST_CHUNK // sum(mean.numel() for mean in model.means), 1)
+        parts = [self._standardised(part.to(self.device)) for part in triples.split(chunk)]
+        return torch.cat([model.information_gain(*part, noise).cpu() for part in parts])
+
+    def fit(self, batch: Batch) -> Metrics:
+        """Takes the batch into the running moments and median; the model learns when the batch is remembered."""
+        rows, _, _ = self.inputs.transitions(batch)
+        if len(rows) == 0:
+            return {}
+        if self.networks.features is not None and not self.networks.features.directions.any():
+            self.networks.features.fit(rows.to(self.device), rows[:0].to(self.device))
+        triples = self._triples(batch)
+        self.networks.seen.update(triples[:, : -self.width].to(self.device))
+        self.networks.changes.update(triples[:, -self.width :].to(self.device))
+        median = self._gains(triples[:: max(len(triples) // SOME, 1)]).median().item()
+        self.medians = [*self.medians, median][-MEDIANS:]
+        return {"median_gain": median, "divergence": self.networks.model.divergence().item()}
+
+    def score(self, batch: Batch) -> Tensor:
+        scores = torch.zeros(batch.shape)
+        if batch.mask.any():
+            typical = sum(self.medians) / len(self.medians) if self.medians else 1.0
+            scores[batch.mask] = self._gains(self._triples(batch)) / max(typical, 1e-12)
+        return scores
+
+    def remember(self, batch: Batch) -> None:
+        if not batch.mask.any():
+            return
+        self.replay.add(self._triples(batch))
+        for _ in range(self.steps):
+            self.descend(self.replay.sample(self.minibatch, self.generator))
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"replay": self.replay.state_dict(), "medians": self.medians}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.replay.load_state_dict(state["replay"])
+        self.medians = list(state["medians"])

@@ -1,0 +1,159 @@
+"""RND, ICM, SimHash and combinations: what each must get right beside the contract of all bonuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from conftest import BUTTONS, CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
+from ex2 import Batch, UsageError, make_bonus
+
+
+def still(obs, action=None):
+    """Transitions in which nothing happens."""
+    return Batch.of(obs, torch.zeros(*obs.shape[:2], 2) if action is None else action, obs)
+
+
+def test_rnd_standardises_and_clips_what_it_sees():
+    bonus = make_bonus("rnd", UNBOUNDED, CONTINUOUS)
+    random = np.random.default_rng(0)
+    obs = torch.as_tensor(random.normal([5.0, 0.0, -100.0], [0.1, 10.0, 1000.0], (50, 4, 3)), dtype=torch.float32)
+    bonus.fit(still(obs))
+    seen = bonus.networks.target.standardised(obs.flatten(0, 1))
+    assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-3)
+    assert torch.allclose(seen.std(0), torch.ones(3), atol=0.02)
+    assert bonus.networks.target.standardised(1e9 * torch.ones(1, 3)).tolist() == [[5.0, 5.0, 5.0]]
+
+
+def test_rnd_errors_are_divided_by_the_deviation_of_their_discounted_sums():
+    bonus = make_bonus("rnd", VECTOR, CONTINUOUS, gamma=0.9)
+    sums, running = [], np.zeros(4)
+    for seed in range(3):
+        batch = make_batch(SPACES["vector-continuous"], seed=seed)
+        bonus.fit(batch)
+        for error in bonus.errors(batch).reshape(30, 4).double().numpy():
+            running = 0.9 * running + error
+            sums.append(running)
+        scores = bonus.score(batch)
+        assert bonus.deviation == pytest.approx(np.std(sums), rel=0.2)  # the moments of the inputs moved in between
+        assert torch.allclose(scores.flatten() * bonus.deviation, bonus.errors(batch), rtol=1e-4)
+
+
+def test_rnd_learns_the_predictor_and_never_the_target():
+    bonus = make_bonus("rnd", VECTOR, CONTINUOUS, epochs=30)
+    batch = make_batch(SPACES["vector-continuous"])
+    bonus.fit(batch)
+    before = bonus.errors(batch).mean()
+    frozen = [value.clone() for value in bonus.networks.target_head.parameters()]
+    bonus.remember(batch)
+    assert bonus.errors(batch).mean() < 0.2 * before
+    assert all(torch.equal(a, b) for a, b in zip(frozen, bonus.networks.target_head.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_icm_does_not_look_at_what_actions_do_not_move(discrete):
+    """Of two numbers one follows the action and one is noise. Noise cannot be foreseen, but it leaves no trace in features."""
+    random = torch.Generator().manual_seed(0)
+    bonus = make_bonus("icm", VECTOR, BUTTONS if discrete else spaces.Box(-1, 1, (1,)), epochs=4, learning_rate=3e-3)
+
+    def batch():
+        place = 0.5 * (torch.rand(100, 4, generator=random) - 0.5)
+        if discrete:
+            action = torch.randint(3, (100, 4), generator=random)
+            moved = 0.4 * (action - 1)
+        else:
+            action = 2 * torch.rand(100, 4, 1, generator=random) - 1
+            moved = 0.4 * action.squeeze(-1)
+        noise = 2 * torch.rand(2, 100, 4, generator=random) - 1
+        return Batch.of(torch.stack([place, noise[0]], -1), action, torch.stack([place + moved, noise[1]], -1))
+
+    for _ in range(25):
+        bonus.observe(batch())
+    seen = batch()
+    features = bonus.networks.features(bonus.inputs.rows(seen).flatten(0, 1)).detach()
+    other = seen.obs.clone()
+    shifted = []
+    for entry in range(2):
+        changed = other.clone()
+        changed[..., entry] += 0.2
+        again = bonus.networks.features(changed.flatten(0, 1)).detach()
+        shifted.append((again - features).square().sum(1).mean())
+    assert shifted[0] > 4 * shifted[1]
+
+
+def test_simhash_counts_visits():
+    """States far from each plane: as many visits as were made, in whatever batches."""
+    bonus = make_bonus("simhash", VECTOR, CONTINUOUS, bits=16, offset=0.5)
+    a, b = torch.tensor([0.9, 0.9]), torch.tensor([-0.9, -0.8])
+    for _ in range(3):
+        bonus.observe(still(torch.stack([a, a, a, b])[:, None].expand(4, 2, 2)))
+    scores = bonus.score(still(torch.stack([a, b])[:, None].expand(2, 1, 2)))
+    assert scores.flatten().tolist() == pytest.approx([19**-0.5, 7**-0.5])
+
+
+def test_simhash_memory_is_bounded_and_counts_are_never_too_low():
+    bonus = make_bonus("simhash", UNBOUNDED, CONTINUOUS, bits=64, buckets=500)
+    random = torch.Generator().manual_seed(0)
+    places = torch.randn(300, 3, generator=random)
+    for _ in range(3):
+        bonus.observe(still(places[:, None]))
+    assert bonus.counts.shape == (4, 500)
+    assert (bonus.score(still(places[:, None])) <= 4**-0.5 + 1e-6).all()
+    assert bonus.score(still(places[:, None])).median() > 0.3
+
+
+def test_simhash_codes_of_images_tell_pictures_apart_and_not_noise():
+    """Bright squares in nine places, with noise on every pixel: a code is a place, more or less."""
+    random = np.random.default_rng(0)
+
+    def frames(count):
+        place = random.integers(9, size=count)
+        picture = random.integers(0, 30, (count, 16, 16, 3))
+        for image, where in zip(picture, place, strict=True):
+            image[1 + 5 * (where // 3) : 5 + 5 * (where // 3), 1 + 5 * (where % 3) : 5 + 5 * (where % 3)] += 200
+        return torch.as_tensor(picture.astype(np.uint8)).reshape(-1, 4, 16, 16, 3), place
+
+    bonus = make_bonus("simhash", IMAGE, BUTTONS, bits=16, learning_rate=3e-3, steps=150, every=1)
+    for _ in range(3):
+        obs, _ = frames(400)
+        bonus.observe(Batch.of(obs, torch.zeros(obs.shape[:2], dtype=torch.long), obs))
+    obs, place = frames(400)
+    codes = bonus.networks(obs.reshape(400, -1))
+    alike = (codes[:, None] == codes[None]).float().mean(-1).numpy()
+    same = place[:, None] == place[None]
+    assert alike[same].mean() > alike[~same].mean() + 0.2
+
+
+def test_parts_count_by_their_shares_each_on_its_own_scale():
+    pair = SPACES["vector-continuous"]
+    bonus = make_bonus("kde+simhash", *pair, shares=[2.0, 1.0], **{"kde.subsample": 50})
+    assert bonus.parts["kde"].subsample == 50
+    for seed in range(3):
+        bonus.observe(make_batch(pair, seed=seed))
+    batch = make_batch(pair, seed=9)
+    metrics = bonus.fit(batch)
+    kde, simhash = (bonus.parts[name].score(batch) / bonus.deviations[name] for name in ("kde", "simhash"))
+    assert torch.allclose(bonus.score(batch), 2.0 * kde + simhash)
+    assert simhash.std() == pytest.approx(1.0, abs=0.3)
+    assert "simhash/codes" in metrics
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "match"),
+    [
+        ("rnd+rnd", {}, "twice"),
+        ("rnd+kde", {"shares": [1.0]}, "shares"),
+        ("rnd+kda", {}, "did you mean 'kde'"),
+        ("rnd+kde", {"rnd.hiden": 3}, "did you mean 'rnd.hidden'"),
+        ("rnd", {"share": 0.0}, "share"),
+        ("rnd", {"gamma": 1.0}, "gamma"),
+        ("icm", {"forward_share": 1.0}, "forward_share"),
+        ("icm", {"epochs": 0}, "epochs"),
+        ("simhash", {"bits": 0}, "bits"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name, settings, match):
+    with pytest.raises(UsageError, match=match):
+        make_bonus(name, VECTOR, CONTINUOUS, **settings)
