@@ -71,6 +71,31 @@ def test_1_the_bonus_reaches_the_returns(algorithm):
     assert np.allclose(shaped.returns, shaped.advantages + shaped.values, atol=1e-5)
 
 
+@pytest.mark.parametrize("algorithm", [PPO, TRPO])
+def test_3_a_stream_of_its_own_goes_on_over_the_ends_of_episodes(algorithm):
+    """Its advantages are added to those of the environment's rewards, which, with their returns, stay what they are."""
+    settings = {"batch_size": 40, "gae_lambda": 0.9, "gamma": 0.95}
+    plain, _ = collect(corridors(length=6, limit=12), 0.0, algorithm, 40, **settings)
+    env = corridors(length=6, limit=12)
+    agent = algorithm("MlpPolicy", env, n_steps=40, seed=0, device="cpu", **settings)
+    agent.train = lambda: None
+    bonus = LastPlace(env.observation_space, env.action_space)
+    callback = BonusCallback(bonus, weight=2.0, centre="none", episodic=False)
+    agent.learn(80, callback=callback)
+    buffer = agent.rollout_buffer
+    assert np.array_equal(buffer.rewards, plain.rewards)
+    assert np.array_equal(buffer.returns, plain.swap_and_flatten(plain.returns))
+    expected, running = np.zeros_like(plain.advantages), np.zeros(2)
+    for step in reversed(range(40)):  # the stream's critic begins at 0, and no end of an episode interrupts the sum
+        running = callback.bonuses[step] + 0.95 * 0.9 * running
+        expected[step] = running
+    assert plain.episode_starts[1:].any()
+    assert np.allclose(buffer.advantages, plain.swap_and_flatten(plain.advantages + expected), atol=1e-4)
+    learned = callback.stream.policy.predict_values(torch.as_tensor(buffer.observations)).detach().numpy()
+    returns = plain.swap_and_flatten(expected / 2.0)
+    assert np.square(learned - returns).mean() < np.square(returns).mean()
+
+
 def test_entropy_rewards_what_is_unlikely():
     env = corridors()
     agent = PPO("MlpPolicy", env, n_steps=16, batch_size=32, seed=0, device="cpu")

@@ -29,7 +29,7 @@ def linear(mean: float, deviation: float, noise: float) -> BayesianNetwork:
 
 
 def test_the_gain_is_that_of_bayesian_linear_regression():
-    """To second order: they differ by about twice (deviation x / noise)^2, how much an observation says beside what is known."""
+    """To second order: they differ by about twice (deviation x / noise)^2, what an observation says beside what is known."""
     random = torch.Generator().manual_seed(0)
     x, y = torch.randn(50, 1, generator=random), torch.randn(50, 1, generator=random)
     for deviation in (0.02, 0.1):

@@ -72,6 +72,14 @@ def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(240, 1441, 240))
 
 
+def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
+    settings = small("rnd") | {"episodic": False, "entropy": 0.01}
+    whole = ex2.train("maze", "rnd+simhash", out=tmp_path / "whole", seed=3, **settings)
+    ex2.train("maze", "rnd+simhash", out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
+    assert ex2.resume(tmp_path / "parts").steps == whole.steps
+    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
+
+
 @pytest.mark.parametrize("task", ["cheetah", "gather"])
 def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, tmp_path):
     whole = ex2.train(task, out=tmp_path / "whole", seed=3, **small("kernel-exemplar"))

@@ -14,6 +14,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
+from ex2.adapters.stream import Stream
 from ex2.batch import Batch
 from ex2.bonus import Bonus, as_bonus
 from ex2.errors import UsageError, unknown
@@ -32,6 +33,8 @@ class BonusCallback(BaseCallback):
         centre: what is subtracted from the bonuses of a batch: "median", "mean" or "none".
         total_steps: what the weight's schedule runs over; by default, what `learn` was asked for.
         last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
+        episodic: whether the bonus's returns end with an episode; if not, they have a value function of their own
+            (`ex2.adapters.stream`).
         entropy: a reward for acting at random, entropy * -log pi(a|s), which keeps a policy from settling too soon.
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
@@ -45,6 +48,7 @@ class BonusCallback(BaseCallback):
         centre: str = "median",
         total_steps: int | None = None,
         last_frame: bool = False,
+        episodic: bool = True,
         entropy: float = 0.0,
         **settings: Any,
     ) -> None:
@@ -56,7 +60,8 @@ class BonusCallback(BaseCallback):
         self.centre = centre
         self.total_steps = total_steps
         self.last_frame = last_frame
-        self.entropy = entropy
+        self.episodic, self.entropy = episodic, entropy
+        self.stream: Stream | None = None
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
         self.batch: Batch | None = None
@@ -78,6 +83,8 @@ class BonusCallback(BaseCallback):
             assert isinstance(space, gymnasium.spaces.Box)
             space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
+        if not self.episodic and self.stream is None:
+            self.stream = Stream(self.model, self._bonus.generator.initial_seed())
         self._settings = {}
 
     def _find_normalizer(self) -> VecNormalize | None:
@@ -99,6 +106,8 @@ class BonusCallback(BaseCallback):
         self._truncated: list[Any] = []
         assert isinstance(self.model, OnPolicyAlgorithm)
         self._current = self._original(self.model._last_obs)
+        if self.stream is not None:
+            self.stream.begin()
 
     def _original(self, observation: Any) -> Any:
         """Observations as the environment gave them: a running normaliser must not move what has been visited.
@@ -111,6 +120,8 @@ class BonusCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         done, infos = self.locals["dones"], self.locals["infos"]
+        if self.stream is not None:
+            self.stream.see(self.locals["obs_tensor"])
         after = self._original(self.locals["new_obs"])
         reached = after.copy()
         truncated = np.zeros_like(done)
@@ -146,15 +157,20 @@ class BonusCallback(BaseCallback):
             np.stack(self._obs), actions, np.stack(self._next_obs), np.stack(self._terminated), np.stack(self._truncated)
         )
         self._obs, self._next_obs = [], []
-        scores, fitted = self.bonus.observe(self.batch)
+        raw, fitted = self.bonus.observe(self.batch)
         total = self.total_steps or self.model._total_timesteps
         weight = self.weight.at(min(self.model.num_timesteps / total, 1.0))
-        self.bonuses = (weight * centred(scores, self.batch.mask, self.centre)).numpy()
-        buffer.rewards += self.bonuses - self.entropy * buffer.log_probs
+        scores = centred(raw, self.batch.mask, self.centre)
+        self.bonuses = (weight * scores).numpy()
+        buffer.rewards += (self.bonuses if self.stream is None else 0.0) - self.entropy * buffer.log_probs
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
+        if self.stream is not None:
+            found = self.stream.advantages(scores.numpy())
+            buffer.advantages += weight * found
+            self.stream.learn(found)
         self.metrics = {
-            "bonus/mean": float(scores.mean()),
-            "bonus/std": float(scores.std(unbiased=False)),
+            "bonus/mean": float(raw.mean()),
+            "bonus/std": float(raw.std(unbiased=False)),
             "bonus/weight": weight,
             "entropy": -float(buffer.log_probs.mean()),
             "bonus/seconds": time.perf_counter() - started,

@@ -26,6 +26,7 @@ FREE = {
     "device": "str",
     "centre": "str",
     "entropy": "float",
+    "episodic": "bool",
     "clip_reward": "bool",
     "stack": "int",
 }
@@ -65,6 +66,8 @@ class Config:
     centre: str = "median"
     entropy: float = 0.0
     """A reward for acting at random, this times -log pi(a|s)."""
+    episodic: bool = True
+    """Whether the bonus's returns end with an episode; if not, they have a value function of their own."""
     checkpoint_every: int = 25
     """Iterations between checkpoints."""
     clip_reward: bool = False

@@ -68,6 +68,7 @@ class Trainer:
                 device=config.device,
                 last_frame=config.stack > 1,
                 entropy=config.entropy,
+                episodic=config.episodic,
                 **config.bonus_settings,
             )
             self.callback.init_callback(self.agent)
@@ -130,6 +131,7 @@ class Trainer:
             "episodes": list(agent.ep_info_buffer or []),
             "env": self.env.get_state() if self.exact else None,
             "bonus": self.bonus.state_dict(),
+            "stream": self.callback.stream.state_dict() if self.callback.stream else None,
             "seconds": self.seconds,
             "bonus_seconds": self.bonus_seconds,
             "random": {
@@ -154,6 +156,8 @@ class Trainer:
         else:
             self._begin_episodes()
         self.bonus.load_state_dict(state["bonus"])
+        if self.callback.stream:
+            self.callback.stream.load_state_dict(state["stream"])
         self.seconds, self.bonus_seconds = state["seconds"], state["bonus_seconds"]
         random.setstate(state["random"]["python"])
         np.random.set_state(state["random"]["numpy"])  # noqa: NPY002

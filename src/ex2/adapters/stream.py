@@ -1,0 +1,86 @@
+"""Returns of a bonus that do not end with an episode, with a value function of their own (Burda et al. 2018, section 2.3).
+
+What an agent has learned of the world is not lost when it dies, so neither should be what it may still find: with returns that
+go on into the next episode, a risk on the way to something new costs no more than the way back.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
+
+EPOCHS = 4  # over a rollout
+MINIBATCH = 500
+LEARNING_RATE = 1e-3
+
+
+class Stream:
+    """A critic like the agent's own, from 0, and the advantages of scores that it leaves."""
+
+    def __init__(self, model: OnPolicyAlgorithm, seed: int) -> None:
+        assert isinstance(model.policy, ActorCriticPolicy)
+        self.model = model
+        self.generator = torch.Generator().manual_seed(seed)
+        self.policy = copy.deepcopy(model.policy)
+        nn.init.zeros_(self.policy.value_net.weight)
+        nn.init.zeros_(self.policy.value_net.bias)
+        self.critic = nn.ModuleList(
+            [self.policy.vf_features_extractor, self.policy.mlp_extractor.value_net, self.policy.value_net]
+        )
+        self.optimiser = torch.optim.Adam(self.critic.parameters(), LEARNING_RATE)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the values of the rollout before."""
+        self._values: list[np.ndarray] = []
+
+    @torch.no_grad()
+    def see(self, observations: torch.Tensor) -> None:
+        """Takes in the observations that the agent acts on, a step at a time."""
+        self._values.append(self.policy.predict_values(observations).flatten().cpu().numpy())
+
+    def advantages(self, scores: np.ndarray) -> np.ndarray:
+        """Of scores [T, N], by generalised advantage estimation over the ends of episodes.
+
+        The value behind the last step is that of the observation the next rollout begins with.
+        """
+        model = self.model
+        self.see(model.policy.obs_to_tensor(model._last_obs)[0])  # type: ignore[arg-type]
+        values = np.stack(self._values)
+        found, running = np.zeros_like(scores), np.zeros(scores.shape[1], scores.dtype)
+        for step in reversed(range(len(scores))):
+            running = scores[step] + model.gamma * values[step + 1] - values[step] + model.gamma * model.gae_lambda * running
+            found[step] = running
+        return found
+
+    def learn(self, advantages: np.ndarray) -> None:
+        """Fits the critic to the returns; lays out the rollout as rows, so nothing may be added to it any more."""
+        buffer = self.model.rollout_buffer
+        returns = buffer.swap_and_flatten(advantages + np.stack(self._values[:-1])).ravel()
+        targets = torch.as_tensor(returns, device=self.policy.device)
+        next(buffer.get(1))
+        for _ in range(EPOCHS):
+            for rows in torch.randperm(len(returns), generator=self.generator).split(MINIBATCH):
+                values = self.policy.predict_values(buffer._get_samples(rows.numpy()).observations).flatten()
+                loss = (values - targets[rows]).square().mean()
+                self.optimiser.zero_grad()
+                loss.backward()
+                self.optimiser.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "critic": self.critic.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.critic.load_state_dict(state["critic"])
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state["optimiser"]["state"]})
+        self.generator.set_state(state["generator"])
