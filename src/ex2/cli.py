@@ -290,6 +290,7 @@ def _bonuses(options: argparse.Namespace) -> None:
     for name, entry in BONUSES.items():
         table.add_row(name, entry.summary, ", ".join(f"{key}={value}" for key, value in settings_of(entry.load()).items()))
     console.print(table)
+    console.print("Several at once: rnd+simhash; their settings are bonus.rnd.NAME, bonus.simhash.NAME and bonus.shares.")
 
 
 def _number(value: float | None) -> str:

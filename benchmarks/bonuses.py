@@ -1,0 +1,299 @@
+"""All bonuses side by side: two small worlds whose answers are known, the maze, and what 4,000 states cost.
+
+    python benchmarks/bonuses.py            # all parts (about an hour on 2 cores)
+    python benchmarks/bonuses.py chain tv   # some of them
+
+- chain: 50 places in a row, seen as a number; one button leads on, the other back. The last place is worth 1 and ends the
+  episode, and so do 59 steps. Buttons pressed at random get there once in 10^8 episodes or so; an agent that goes on wherever
+  nobody has been, in the first.
+- tv: a corridor of 20 places with a television. A third button switches it to one of 10 channels at random and does nothing
+  else: no model can foresee the channel, and none has to. 40 steps an episode.
+- maze: the 2D maze at the paper's budget, with the presets.
+- cost: seconds to fit, score and remember 4,000 states of three kinds, with the settings of the presets.
+
+For each world, bonus and seed: after how many steps the end was reached first, if ever, and whether the agent keeps going there
+(the mean return of its last 20 episodes). Writes results/bonuses-PART.csv, and for worlds and maze a picture of visits in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from matplotlib.figure import Figure
+from torch import nn
+
+from ex2 import BONUSES, Batch, UsageError, make_bonus
+from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
+from ex2.bonus import parameters
+from ex2.plots import save
+from ex2.training.config import configure
+from ex2.training.loop import Trainer
+from ex2.training.trpo import CurvatureTRPO
+
+RESULTS = Path("results")
+WORLD_STEPS, ENVS, ROLLOUT = 100_000, 32, 64
+SCORES = {"simhash": 10.0, "rnd": 10.0, "icm": 10.0}  # what the weight of -log p is multiplied by: scores are smaller
+WEIGHT = 0.01  # of -log p, where the end is worth 1
+MAZE_SEEDS = (200, 201, 202)
+SHOWN = (0.02, 0.1, 0.3, 1.0)  # of the maze's steps, that visits are drawn up to
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kernel-exemplar": {"min_replay": 2_000},
+    "amortized": {"min_replay": 2_000, "steps": 80, "first_steps": 1_000, "learning_rate": 1e-3, "kl_weight": 0.001},
+    "k-exemplar": {"min_replay": 2_000, "steps": 40, "newton_steps": 5, "newton_negatives": 400},
+    "kde": {"min_replay": 2_000},
+}
+"""Of the worlds, where the defaults are for longer runs; the same for both."""
+
+
+class World(VectorEnv):
+    """Places in a row, from 0 to `length` - 1, and perhaps a television. One definition, stepped as a batch."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(self, count: int, length: int, limit: int, channels: int = 0) -> None:
+        self.num_envs, self.length, self.limit, self.channels = count, length, limit, channels
+        self.single_observation_space = spaces.Box(0.0, 1.0, (1 + channels,), np.float32)
+        self.single_action_space = spaces.Discrete(3 if channels else 2)
+        self.observation_space = batch_space(self.single_observation_space, count)
+        self.action_space = batch_space(self.single_action_space, count)
+        self.place, self.steps, self.channel = (np.zeros(count, int) for _ in range(3))
+        self.visits = np.zeros(length, int)
+        self.reached: list[int] = []
+        self.total = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        self._random = np.random.default_rng(seed[0] if isinstance(seed, list) else seed)
+        self.place[:] = self.steps[:] = self.channel[:] = 0
+        return self._observe(), {}
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
+        actions = np.asarray(actions)
+        watched = actions == 2
+        self.channel[watched] = self._random.integers(max(self.channels, 1), size=watched.sum())
+        self.place = np.where(watched, self.place, np.maximum(self.place + np.where(actions == 1, 1, -1), 0))
+        self.steps += 1
+        self.total += self.num_envs
+        there = self.place == self.length - 1
+        self.reached += [self.total] * int(there.sum())
+        self.visits += np.bincount(self.place, minlength=self.length)
+        late = ~there & (self.steps == self.limit)
+        infos, after = {}, self._observe()
+        if (there | late).any():
+            infos["final_obs"] = after.copy()
+            self.place[there | late] = self.steps[there | late] = self.channel[there | late] = 0
+            after = self._observe()
+        return after, there.astype(np.float32), there, late, infos
+
+    def _observe(self) -> np.ndarray:
+        seen = np.zeros((self.num_envs, 1 + self.channels), np.float32)
+        seen[:, 0] = self.place / (self.length - 1)
+        if self.channels:
+            seen[np.arange(self.num_envs), 1 + self.channel] = 1.0
+        return seen
+
+
+WORLDS = {"chain": {"length": 50, "limit": 59}, "tv": {"length": 20, "limit": 40, "channels": 10}}
+
+
+def explore(job: tuple[str, str, int]) -> dict[str, Any]:
+    """One agent in one world: a row of the table, and its visits of each place, iteration by iteration."""
+    name, bonus, seed = job
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    world = World(ENVS, **WORLDS[name])
+    env = GymnasiumVecEnv(world)
+    env.seed(seed)
+    agent = CurvatureTRPO(
+        "MlpPolicy",
+        env,
+        n_steps=ROLLOUT,
+        batch_size=512,
+        gamma=0.99,
+        gae_lambda=1.0,
+        target_kl=0.02,
+        curvature_share=0.5,
+        seed=seed,
+        device="cpu",
+        policy_kwargs={"net_arch": [32, 32], "activation_fn": nn.Tanh},
+    )
+    nn.init.zeros_(agent.policy.value_net.weight)
+    settings = SETTINGS.get(bonus, {}) | {"seed": seed}
+    callback = BonusCallback(bonus, WEIGHT * SCORES.get(bonus, 1.0), entropy=0.1 * WEIGHT, **settings)
+    visits, started = [], time.perf_counter()
+    row: dict[str, Any] = {"world": name, "bonus": bonus, "seed": seed}
+    try:
+        for _ in range(WORLD_STEPS // (ENVS * ROLLOUT)):
+            agent.learn(ENVS * ROLLOUT, callback=callback, reset_num_timesteps=False)
+            visits.append(world.visits.copy())
+            world.visits[:] = 0
+    except UsageError as refusal:
+        return row | {"first": f"refused: {refusal}"}
+    episodes = [episode["r"] for episode in agent.ep_info_buffer or []][-20:]
+    row |= {"first": world.reached[0] if world.reached else "", "score": round(float(np.mean(episodes)), 2)}
+    return row | {"seconds": round(time.perf_counter() - started, 1), "visits": np.array(visits)}
+
+
+def worlds(name: str, seeds: list[int], bonuses: list[str], workers: int) -> None:
+    with ProcessPoolExecutor(workers) as pool:
+        rows = []
+        for row in pool.map(explore, [(name, bonus, seed) for bonus in bonuses for seed in seeds]):
+            rows.append(row)
+            print({key: value for key, value in row.items() if key != "visits"}, flush=True)
+    write(f"bonuses-{name}", rows, ["world", "bonus", "seed", "first", "score", "seconds"])
+    shown = {row["bonus"]: row["visits"] for row in reversed(rows) if "visits" in row}
+    shown = {bonus: shown[bonus] for bonus in bonuses if bonus in shown}
+    with matplotlib.rc_context({"font.size": 8}):
+        figure = Figure(figsize=(12.5, 4.6), layout="constrained")
+        axes = figure.subplots(2, -(-len(shown) // 2), sharex=True, sharey=True, squeeze=False)
+        for axis in axes.flat[len(shown) :]:
+            axis.axis("off")
+        for axis, (bonus, visits) in zip(axes.flat, shown.items(), strict=False):
+            share = np.log10(np.maximum(visits.T / visits.sum(1), 1e-4))
+            reach = [0, WORLD_STEPS / 1000, -0.5, len(share) - 0.5]
+            image = axis.imshow(share, origin="lower", aspect="auto", cmap="viridis", extent=reach, vmin=-4, vmax=0)
+            axis.set_title(bonus, fontsize=9)
+        for axis in axes[-1]:
+            axis.set_xlabel("thousand steps")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("place")
+        figure.colorbar(image, ax=axes, shrink=0.7, label="share of an iteration's visits, power of 10")
+        save(figure, RESULTS / f"bonuses-{name}.png")
+
+
+def run_maze(job: tuple[str, int]) -> dict[str, Any]:
+    bonus, seed = job
+    trainer = Trainer(configure("maze", bonus, seed=seed))
+    maps, visits = [], np.zeros((30, 30))
+    due = list(SHOWN)
+    while trainer.steps < trainer.config.steps:
+        trainer.iterate()
+        assert trainer.callback.batch is not None
+        places = trainer.callback.batch.obs.flatten(0, 1).numpy()
+        visits += np.histogram2d(places[:, 1], places[:, 0], bins=30, range=[[-0.3, 0.3]] * 2)[0]
+        if trainer.steps >= due[0] * trainer.config.steps:
+            maps.append(visits.copy())
+            due.pop(0)
+    trainer.env.close()
+    row = {"task": "maze", "bonus": bonus, "seed": seed, "score": round(trainer.score, 2)}
+    shared = {"seconds": round(trainer.seconds, 1), "bonus_share": round(trainer.bonus_seconds / trainer.seconds, 3)}
+    return row | shared | {"maps": maps}
+
+
+def maze(bonuses: list[str], workers: int) -> None:
+    with ProcessPoolExecutor(workers) as pool:
+        rows = []
+        for row in pool.map(run_maze, [(bonus, seed) for seed in MAZE_SEEDS for bonus in bonuses]):
+            rows.append(row)
+            print({key: value for key, value in row.items() if key != "maps"}, flush=True)
+    write("bonuses-maze", rows, ["task", "bonus", "seed", "score", "seconds", "bonus_share"])
+    first = {row["bonus"]: row["maps"] for row in reversed(rows)}
+    with matplotlib.rc_context({"font.size": 8}):
+        figure = Figure(figsize=(1.35 * len(bonuses) + 0.6, 5.8), layout="constrained")
+        axes = figure.subplots(len(SHOWN), len(bonuses), squeeze=False)
+        for column, bonus in zip(axes.T, bonuses, strict=True):
+            column[0].set_title(bonus, fontsize=8)
+            for axis, counts in zip(column, first[bonus], strict=True):
+                shares = np.log10(np.maximum(counts, 0.5) / counts.sum())
+                axis.imshow(np.where(counts > 0, shares, np.nan), origin="lower", cmap="viridis", vmin=-6, vmax=-1)
+                axis.set(xticks=[], yticks=[])
+        for axis, share in zip(axes[:, 0], SHOWN, strict=True):
+            axis.set_ylabel(f"{share:.0%} of 800,000")
+        figure.suptitle("visits so far, logarithm of the share of each cell")
+        save(figure, RESULTS / "bonuses-maze.png")
+
+
+KINDS = {
+    "20-dim vectors": spaces.Box(-np.inf, np.inf, (20,), np.float32),
+    "32x32 RGB": spaces.Box(0, 255, (32, 32, 3), np.uint8),
+    "4x84x84": spaces.Box(0, 255, (4, 84, 84), np.uint8),
+}
+BUTTONS = spaces.Discrete(4)
+
+
+def frames(space: spaces.Box, random: np.random.Generator) -> Batch:
+    """4,000 transitions: a walk for vectors; for images, dim noise with a bright block somewhere."""
+    if space.dtype == np.uint8:
+        seen = random.integers(0, 40, (201, 20, *space.shape), dtype=np.uint8)
+        rows, columns = (0, 1) if space.shape[2] == 3 else (1, 2)
+        size = space.shape[rows] // 4
+        for picture in seen.reshape(-1, *space.shape):
+            y, x = random.integers(0, 3 * size, 2)
+            block: list[Any] = [slice(None)] * 3
+            block[rows], block[columns] = slice(y, y + size), slice(x, x + size)
+            picture[tuple(block)] = 220
+    else:
+        seen = random.standard_normal((201, 20, *space.shape)).cumsum(0).astype(np.float32)
+    return Batch.of(seen[:-1], random.integers(4, size=(200, 20)), seen[1:])
+
+
+def cost(bonuses: list[str], device: str, rounds: int = 3) -> None:
+    """Each method with its own settings for 4,000 states: those of the Doom or cheetah preset; a FIFO of 20,000."""
+    torch.set_num_threads(2)
+    warnings.simplefilter("ignore")
+    rows = []
+    for kind, space in KINDS.items():
+        random = np.random.default_rng(0)
+        batches = [frames(space, random) for _ in range(rounds + 2)]
+        for bonus in bonuses:
+            task = "cheetah" if kind == "20-dim vectors" else "doom"
+            try:
+                settings = configure(task, bonus).bonus_settings
+                settings |= {"inputs": "state", "replay_capacity": 20_000, "min_replay": 0}
+                taken = {key: value for key, value in settings.items() if key in parameters(bonus)}
+                model = make_bonus(bonus, space, BUTTONS, device=device, **taken)
+            except UsageError:
+                continue
+            times = []
+            for batch in batches:
+                started = time.perf_counter()
+                model.observe(batch)
+                times.append(time.perf_counter() - started)
+            usual = round(float(np.median(times[2:])), 3)
+            row = {"states": kind, "bonus": bonus, "seconds": usual, "longest": round(max(times), 2)}
+            print(row, flush=True)
+            rows.append(row)
+    write("bonuses-cost" if device == "cpu" else f"bonuses-cost-{device}", rows, ["states", "bonus", "seconds", "longest"])
+
+
+def write(name: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
+    with open(RESULTS / f"{name}.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("chain", "tv", "maze", "cost")
+    parser.add_argument("parts", nargs="*", default=parts, metavar="PART", help=", ".join(parts))
+    parser.add_argument("--bonuses", nargs="+", help="default: all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="of the worlds")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="of the cost")
+    options = parser.parse_args()
+    bonuses = options.bonuses or list(BONUSES)
+    for part in options.parts:
+        if part in WORLDS:
+            worlds(part, options.seeds, [bonus for bonus in bonuses if bonus != "histogram"], options.workers)
+        elif part == "maze":
+            maze(bonuses, options.workers)
+        elif part == "cost":
+            cost([bonus for bonus in bonuses if bonus not in ("none", "histogram")], options.device)
+        else:
+            raise SystemExit(f"There is no part {part!r}: use {', '.join(parts)}.")
+
+
+if __name__ == "__main__":
+    main()
