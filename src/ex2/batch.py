@@ -115,20 +115,26 @@ class Inputs:
             )
         self.dtype = torch.uint8 if self.image_shape else torch.float32
         self.action_width = _width(action_space) if of == "state-action" else 0
+        if entries is not None and (isinstance(entries, str) or not isinstance(entries, Sequence)):
+            raise UsageError(f"entries={entries} must be a list of whole numbers.")
         self.entries = None if entries is None else list(entries)
+        self.states = self.observation_space
+        """The space of what counts of an observation."""
         states = _width(observation_space)
         if self.entries is not None:
             if self.image_shape or not isinstance(observation_space, spaces.Box):
                 raise UsageError(f"entries are of vectors, the observation space is {observation_space}: leave them out.")
-            if not self.entries or not all(isinstance(i, int) and 0 <= i < states for i in self.entries):
-                raise UsageError(f"entries={self.entries} must be indices from 0 to {states - 1}, and at least one.")
+            if not self.entries or not all(type(i) is int and 0 <= i < states for i in self.entries):
+                raise UsageError(f"entries={self.entries} must be whole numbers from 0 to {states - 1}, and at least one.")
+            low, high = (bound.reshape(-1)[self.entries] for bound in (observation_space.low, observation_space.high))
+            self.states = spaces.Box(low, high, dtype=observation_space.low.dtype.type)
             states = len(self.entries)
         self.width = states + self.action_width
 
     @property
     def bounded(self) -> bool:
         """Whether every vector entry has finite bounds, so that rows are already in [-1, 1]."""
-        return is_bounded(self.observation_space)
+        return is_bounded(self.states)
 
     @property
     def actions(self) -> int:
@@ -158,8 +164,10 @@ class Inputs:
         space = self.observation_space
         if self.image_shape:
             return observations.reshape(*observations.shape[: observations.ndim - 3], -1)
-        rows = _encode(observations, space, self.dtype, observations.ndim - len(space.shape or ()))
-        return rows if self.entries is None else rows[..., self.entries]
+        leading = observations.ndim - len(space.shape or ())
+        if self.entries is not None:
+            observations = observations.flatten(leading)[..., self.entries]
+        return _encode(observations, self.states, self.dtype, leading)
 
 
 def _supported(space: spaces.Space, role: str) -> spaces.Space:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import importlib
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,8 @@ class Bonus(abc.ABC):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
+        if "inputs" in self.fixed and inputs != "state":
+            raise UsageError(f"inputs={inputs!r}: {type(self).__name__} looks at whole transitions, leave it out.")
         self.inputs = Inputs(observation_space, action_space, inputs, action_scale, entries)
         self.generator = torch.Generator().manual_seed(seed)
         self.device = torch.device(device)
@@ -67,9 +70,18 @@ class Bonus(abc.ABC):
     def remember(self, batch: Batch) -> None:
         """Adds the batch to what has been seen."""
 
+    def check(self, batch: Batch) -> None:
+        """Refuses a batch that does not fit the spaces, before anything has changed."""
+        self.inputs.rows(batch)
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough has been seen for a bonus."""
+        return True
+
     def observe(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """Fit, score, remember: in this order, on the same states."""
-        self.inputs.rows(batch)  # bad input is refused before anything has changed
+        self.check(batch)
         metrics = self.fit(batch)
         scores = self.score(batch)
         self.remember(batch)
@@ -195,6 +207,8 @@ def make_bonus(name: str, observation_space: spaces.Space, action_space: spaces.
     for setting in settings:
         if setting not in {"seed", "device", *known}:
             raise unknown(f"setting of the bonus {name!r}", setting, known)
+        if isinstance(settings[setting], float) and not math.isfinite(settings[setting]):
+            raise UsageError(f"{setting}={settings[setting]} must be a finite number.")
     if "+" in name:
         settings["parts"] = name.split("+")
     return kind_of(name)(observation_space, action_space, **settings)

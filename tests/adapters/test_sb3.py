@@ -8,7 +8,7 @@ import pytest
 import torch
 from corridor import Corridor
 from gymnasium.vector import AutoresetMode
-from sb3_contrib import TRPO
+from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
@@ -84,16 +84,34 @@ def test_3_a_stream_of_its_own_goes_on_over_the_ends_of_episodes(algorithm):
     agent.learn(80, callback=callback)
     buffer = agent.rollout_buffer
     assert np.array_equal(buffer.rewards, plain.rewards)
-    assert np.array_equal(buffer.returns, plain.swap_and_flatten(plain.returns))
+    assert np.array_equal(buffer.returns, plain.returns)
     expected, running = np.zeros_like(plain.advantages), np.zeros(2)
     for step in reversed(range(40)):  # the stream's critic begins at 0, and no end of an episode interrupts the sum
         running = callback.bonuses[step] + 0.95 * 0.9 * running
         expected[step] = running
     assert plain.episode_starts[1:].any()
-    assert np.allclose(buffer.advantages, plain.swap_and_flatten(plain.advantages + expected), atol=1e-4)
-    learned = callback.stream.policy.predict_values(torch.as_tensor(buffer.observations)).detach().numpy()
-    returns = plain.swap_and_flatten(expected / 2.0)
+    assert np.allclose(buffer.advantages, plain.advantages + expected, atol=1e-4)
+    learned = callback.stream.policy.predict_values(torch.as_tensor(buffer.observations).flatten(0, 1)).detach().numpy()
+    returns = expected.reshape(-1, 1) / 2.0
     assert np.square(learned - returns).mean() < np.square(returns).mean()
+    other = algorithm("MlpPolicy", env, n_steps=24, seed=0, device="cpu", **(settings | {"batch_size": 24}))
+    other.learn(48, callback=callback)
+    assert callback.stream.model is other
+
+
+def test_a_stream_of_its_own_sees_stacks_of_frames(tmp_path):
+    """Whether frames are stored once or in every stack, the critic of the stream learns the same."""
+    settings = {"num_envs": 2, "rollout_steps": 40, "steps": 80, "episodic": False, "threads": 1}
+    ex2.train("freeway", "rnd", out=tmp_path / "run", overrides={"algo.batch_size": 80}, **settings)
+    trainer = ex2.training.loop.load(tmp_path / "run")
+    trainer.env.close()
+    assert trainer.callback.stream.optimiser.state_dict()["state"]
+
+
+def test_a_policy_with_a_memory_has_no_stream_of_its_own():
+    agent = RecurrentPPO("MlpLstmPolicy", corridors(), n_steps=16, batch_size=32, device="cpu")
+    with pytest.raises(UsageError, match="episodic=False does not work with RecurrentActorCriticPolicy"):
+        agent.learn(32, callback=BonusCallback("rnd", 1.0, episodic=False))
 
 
 def test_entropy_rewards_what_is_unlikely():

@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from conftest import BUTTONS, CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
+from ex2.training.config import configure
 
 
 def still(obs, action=None):
@@ -28,21 +29,24 @@ def test_rnd_standardises_and_clips_what_it_sees():
 
 
 def test_rnd_errors_are_divided_by_the_deviation_of_their_discounted_sums():
+    """What came before counts half after 4,000 transitions, and batches of 120 accordingly more."""
     bonus = make_bonus("rnd", VECTOR, CONTINUOUS, gamma=0.9)
-    sums, running = [], np.zeros(4)
+    sums, weights, running = [], np.zeros(0), np.zeros(4)
     for seed in range(3):
         batch = make_batch(SPACES["vector-continuous"], seed=seed)
         bonus.fit(batch)
-        for error in bonus.errors(batch).reshape(30, 4).double().numpy():
+        errors = bonus.errors(batch)
+        for error in errors.reshape(30, 4).double().numpy():
             running = 0.9 * running + error
-            sums.append(running)
-        scores = bonus.score(batch)
-        assert bonus.deviation == pytest.approx(np.std(sums), rel=0.2)  # the moments of the inputs moved in between
-        assert torch.allclose(scores.flatten() * bonus.deviation, bonus.errors(batch), rtol=1e-4)
+            sums.extend(running)
+        weights = np.concatenate([0.5 ** (120 / 4_000) * weights, np.ones(120)])
+        mean = np.average(sums, weights=weights)
+        assert bonus.deviation == pytest.approx(np.average((np.array(sums) - mean) ** 2, weights=weights) ** 0.5, rel=1e-4)
+        assert torch.allclose(bonus.score(batch).flatten() * bonus.deviation, errors, rtol=1e-4)
 
 
 def test_rnd_learns_the_predictor_and_never_the_target():
-    bonus = make_bonus("rnd", VECTOR, CONTINUOUS, epochs=30)
+    bonus = make_bonus("rnd", VECTOR, CONTINUOUS, epochs=30, learning_rate=1e-3)
     batch = make_batch(SPACES["vector-continuous"])
     bonus.fit(batch)
     before = bonus.errors(batch).mean()
@@ -93,6 +97,32 @@ def test_simhash_counts_visits():
     assert scores.flatten().tolist() == pytest.approx([19**-0.5, 7**-0.5])
 
 
+def test_simhash_is_not_ruled_by_a_number_that_was_constant_at_first():
+    random = torch.Generator().manual_seed(0)
+    bonus = make_bonus("simhash", UNBOUNDED, CONTINUOUS, bits=16)
+    first, later = torch.randn(200, 4, 3, generator=random), torch.randn(200, 4, 3, generator=random)
+    first[..., 0] = 0.0
+    later[..., 0] = 1.0
+    bonus.observe(still(first))
+    codes = bonus.networks(later.flatten(0, 1))
+    assert len(codes.unique(dim=0)) > 40  # it was 2
+
+
+def test_vime_is_not_ruled_by_one_number_far_outside():
+    pair = SPACES["unbounded"]
+    bonus = make_bonus("vime", *pair)
+    for seed in range(5):
+        batch = make_batch(pair, seed=seed)
+        batch.obs[..., 0] = batch.next_obs[..., 0] = 0.0
+        bonus.observe(batch)
+    batch.obs[3, 2, 0] = 0.1
+    assert bonus.score(batch).max() < 1_000
+
+
+def test_the_order_of_parts_does_not_matter_to_the_weight():
+    assert configure("maze", "rnd+kde").weight == configure("maze", "kde+rnd").weight
+
+
 def test_simhash_memory_is_bounded_and_counts_are_never_too_low():
     bonus = make_bonus("simhash", UNBOUNDED, CONTINUOUS, bits=64, buckets=500)
     random = torch.Generator().manual_seed(0)
@@ -115,7 +145,7 @@ def test_simhash_codes_of_images_tell_pictures_apart_and_not_noise():
             image[1 + 5 * (where // 3) : 5 + 5 * (where // 3), 1 + 5 * (where % 3) : 5 + 5 * (where % 3)] += 200
         return torch.as_tensor(picture.astype(np.uint8)).reshape(-1, 4, 16, 16, 3), place
 
-    bonus = make_bonus("simhash", IMAGE, BUTTONS, bits=16, learning_rate=3e-3, steps=150, every=1)
+    bonus = make_bonus("simhash", IMAGE, BUTTONS, bits=16, learning_rate=3e-3, steps=150)
     for _ in range(3):
         obs, _ = frames(400)
         bonus.observe(Batch.of(obs, torch.zeros(obs.shape[:2], dtype=torch.long), obs))
@@ -152,6 +182,14 @@ def test_parts_count_by_their_shares_each_on_its_own_scale():
         ("icm", {"forward_share": 1.0}, "forward_share"),
         ("icm", {"epochs": 0}, "epochs"),
         ("simhash", {"bits": 0}, "bits"),
+        ("none+rnd", {}, "rates nothing"),
+        ("rnd+kde", {"shares": ["a", 1.0]}, "shares"),
+        ("rnd+kde", {"shares": 1.0}, "shares"),
+        ("vime", {"hidden": [1.5]}, "hidden"),
+        ("vime", {"hidden": 32}, "hidden"),
+        ("rnd", {"learning_rate": float("nan")}, "learning_rate"),
+        ("rnd", {"entries": [True]}, "entries"),
+        ("rnd", {"entries": 3}, "entries"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(name, settings, match):

@@ -83,7 +83,7 @@ class BonusCallback(BaseCallback):
             assert isinstance(space, gymnasium.spaces.Box)
             space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
-        if not self.episodic and self.stream is None:
+        if not self.episodic and (self.stream is None or self.stream.model is not self.model):
             self.stream = Stream(self.model, self._bonus.generator.initial_seed())
         self._settings = {}
 
@@ -106,6 +106,7 @@ class BonusCallback(BaseCallback):
         self._truncated: list[Any] = []
         assert isinstance(self.model, OnPolicyAlgorithm)
         self._current = self._original(self.model._last_obs)
+        self._seconds = 0.0  # in the stream's critic
         if self.stream is not None:
             self.stream.begin()
 
@@ -121,7 +122,9 @@ class BonusCallback(BaseCallback):
     def _on_step(self) -> bool:
         done, infos = self.locals["dones"], self.locals["infos"]
         if self.stream is not None:
+            started = time.perf_counter()
             self.stream.see(self.locals["obs_tensor"])
+            self._seconds += time.perf_counter() - started
         after = self._original(self.locals["new_obs"])
         reached = after.copy()
         truncated = np.zeros_like(done)
@@ -173,7 +176,7 @@ class BonusCallback(BaseCallback):
             "bonus/std": float(raw.std(unbiased=False)),
             "bonus/weight": weight,
             "entropy": -float(buffer.log_probs.mean()),
-            "bonus/seconds": time.perf_counter() - started,
+            "bonus/seconds": self._seconds + time.perf_counter() - started,
         } | {f"bonus/{name}": value for name, value in fitted.items()}
         for name, value in self.metrics.items():
             self.logger.record(name, value)

@@ -15,6 +15,9 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
+from ex2.errors import UsageError
+from ex2.training.frames import FrameRolloutBuffer
+
 EPOCHS = 4  # over a rollout
 MINIBATCH = 500
 LEARNING_RATE = 1e-3
@@ -24,7 +27,10 @@ class Stream:
     """A critic like the agent's own, from 0, and the advantages of scores that it leaves."""
 
     def __init__(self, model: OnPolicyAlgorithm, seed: int) -> None:
-        assert isinstance(model.policy, ActorCriticPolicy)
+        if not isinstance(model.policy, ActorCriticPolicy) or hasattr(model.policy, "lstm_actor"):
+            raise UsageError(
+                f"episodic=False does not work with {type(model.policy).__name__}: its values need more than observations."
+            )
         self.model = model
         self.generator = torch.Generator().manual_seed(seed)
         self.policy = copy.deepcopy(model.policy)
@@ -60,15 +66,18 @@ class Stream:
         return found
 
     def learn(self, advantages: np.ndarray) -> None:
-        """Fits the critic to the returns; lays out the rollout as rows, so nothing may be added to it any more."""
+        """Fits the critic to the returns."""
         buffer = self.model.rollout_buffer
-        returns = buffer.swap_and_flatten(advantages + np.stack(self._values[:-1])).ravel()
+        returns = (advantages + np.stack(self._values[:-1])).ravel()
         targets = torch.as_tensor(returns, device=self.policy.device)
-        next(buffer.get(1))
+        held = buffer.observations.reshape(len(returns), *buffer.observations.shape[2:])
         for _ in range(EPOCHS):
             for rows in torch.randperm(len(returns), generator=self.generator).split(MINIBATCH):
-                values = self.policy.predict_values(buffer._get_samples(rows.numpy()).observations).flatten()
-                loss = (values - targets[rows]).square().mean()
+                seen = held[rows.numpy()]
+                if isinstance(buffer, FrameRolloutBuffer):
+                    seen = buffer.frames[seen]
+                values = self.policy.predict_values(buffer.to_torch(seen)).flatten()
+                loss = (values - targets[rows.to(targets.device)]).square().mean()
                 self.optimiser.zero_grad()
                 loss.backward()
                 self.optimiser.step()
@@ -82,5 +91,5 @@ class Stream:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.critic.load_state_dict(state["critic"])
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state["optimiser"]["state"]})
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(state["optimiser"]["state"])})
         self.generator.set_state(state["generator"])

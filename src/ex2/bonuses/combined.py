@@ -41,17 +41,27 @@ class Combined(Bonus):
         **settings: Any,
     ) -> None:
         super().__init__(observation_space, action_space, seed=seed, device=device)
+        if "none" in parts:
+            raise UsageError(f"The bonus {'+'.join(parts)!r} has the part 'none', which rates nothing: leave it out.")
         if len(set(parts)) < len(parts):
             raise UsageError(f"The bonus {'+'.join(parts)!r} has a part twice: give it a larger share instead.")
-        self.shares = [1.0] * len(parts) if shares is None else [float(share) for share in shares]
-        if len(self.shares) != len(parts):
-            raise UsageError(f"shares={shares} must be as many as the parts of {'+'.join(parts)!r}, {len(parts)}.")
-        seeds = np.random.SeedSequence(seed).generate_state(len(parts)) >> 1
+        self.shares = [1.0] * len(parts) if shares is None else list(shares) if isinstance(shares, list | tuple) else [shares]
+        if len(self.shares) != len(parts) or not all(isinstance(share, int | float) for share in self.shares):
+            raise UsageError(f"shares={shares} must be numbers, one for each of the {len(parts)} parts of {'+'.join(parts)!r}.")
+        seeds = np.random.SeedSequence(abs(seed)).generate_state(len(parts)) >> 1
         self.parts: dict[str, Bonus] = {}
         for name, own in zip(parts, seeds, strict=True):
             chosen = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
             self.parts[name] = make_bonus(name, observation_space, action_space, seed=int(own), device=device, **chosen)
         self.deviations = dict.fromkeys(parts, 0.0)
+
+    def check(self, batch: Batch) -> None:
+        for part in self.parts.values():
+            part.check(batch)
+
+    @property
+    def ready(self) -> bool:
+        return any(part.ready for part in self.parts.values())
 
     def fit(self, batch: Batch) -> Metrics:
         metrics: Metrics = {}
@@ -62,7 +72,7 @@ class Combined(Bonus):
             if spread and spread > SMALLEST * scores.abs().max().item():
                 before = self.deviations[name]
                 self.deviations[name] = MEMORY * before + (1.0 - MEMORY) * spread if before else spread
-            metrics[f"{name}/deviation"] = self.deviations[name]
+            metrics[f"{name}/spread"] = self.deviations[name]
         return metrics
 
     def score(self, batch: Batch) -> Tensor:

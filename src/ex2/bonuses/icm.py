@@ -70,6 +70,9 @@ class IntrinsicCuriosity(ErrorBonus):
         self.forward_share = forward_share
         super().__init__(observation_space, action_space, **settings)
 
+    def check(self, batch: Batch) -> None:
+        self.inputs.transitions(batch)
+
     def build(self) -> nn.Module:
         return Networks(self.inputs, self.inputs.actions, **self.sizes)
 

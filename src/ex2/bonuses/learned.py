@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 from typing import Any
 
 import torch
@@ -14,12 +15,14 @@ from ex2.bonus import Bonus, Metrics
 from ex2.errors import UsageError
 
 CHUNK = 1_024  # rows rated at a time
+HALF_LIFE = 4_000  # transitions after which those before count half in the running deviation
 
 
 class LearnedBonus(Bonus):
     """Base of bonuses with networks of their own.
 
-    A batch is rated by what was known before it: `fit` takes it into running moments and no further, `remember` trains.
+    A batch is rated by what was known before it: `fit` takes it into running moments and no further, `remember` trains. (The
+    autoencoder of `simhash` learns in `fit`: what it knows is how to code, not what is familiar.)
 
     Args:
         learning_rate: of Adam.
@@ -37,11 +40,11 @@ class LearnedBonus(Bonus):
         **settings: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **settings)
-        if min(epochs, minibatch) < 1 or learning_rate <= 0:
+        if min(epochs, minibatch) < 1 or not learning_rate > 0:
             raise UsageError(f"epochs={epochs} and minibatch={minibatch} must be at least 1, learning_rate above 0.")
         self.learning_rate, self.epochs, self.minibatch = learning_rate, epochs, minibatch
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.generator.initial_seed())
+            torch.default_generator.manual_seed(self.generator.initial_seed())  # torch.manual_seed would touch GPUs, too
             self.networks = self.build().to(self.device)
         self._make_optimiser()
 
@@ -79,7 +82,7 @@ class LearnedBonus(Bonus):
         super().load_state_dict(state)
         self.networks.load_state_dict(state["networks"])
         self._make_optimiser()
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": state["optimiser"]["state"]})
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(state["optimiser"]["state"])})
 
     def to(self, device: str | torch.device) -> LearnedBonus:
         moments = self.optimiser.state_dict()["state"]
@@ -94,7 +97,8 @@ class ErrorBonus(LearnedBonus):
     """A bonus that is a prediction error, in units of how much its discounted sums vary (Burda et al. 2018, section 2.4).
 
     Errors shrink as networks learn, by orders of magnitude, and no weight would fit them for long. So they are divided by the
-    running standard deviation of the discounted sum of errors up to each step, which goes on from batch to batch.
+    running standard deviation of the discounted sum of errors up to each step, which goes on from batch to batch. It forgets:
+    over all batches ever seen, the first errors would outweigh the later ones and leave a bonus of nothing.
 
     Args:
         gamma: the discount of that sum.
@@ -124,10 +128,12 @@ class ErrorBonus(LearnedBonus):
             self._sums = torch.zeros(batch.shape[1], dtype=torch.float64)
         sums = torch.zeros_like(errors)
         for step, error in enumerate(errors):
-            self._sums = self.gamma * self._sums + error
+            self._sums = torch.where(batch.mask[step], self.gamma * self._sums + error, self._sums)
             sums[step] = self._sums
         new = sums[batch.mask]
         count, mean, squares = self._moments.tolist()
+        memory = 0.5 ** (len(new) / HALF_LIFE)
+        count, squares = memory * count, memory * squares
         apart, total = new.mean().item() - mean, count + len(new)
         squares += (new - new.mean()).square().sum().item() + apart**2 * count * len(new) / total
         self._moments = torch.tensor([total, mean + apart * len(new) / total, squares], dtype=torch.float64)
@@ -137,7 +143,7 @@ class ErrorBonus(LearnedBonus):
     def deviation(self) -> float:
         """What errors are divided by."""
         count, _, squares = self._moments.tolist()
-        return max((squares / count) ** 0.5, 1e-12) if count else 1.0
+        return (squares / count) ** 0.5 if squares else 1.0
 
     def score(self, batch: Batch) -> Tensor:
         scores = torch.zeros(batch.shape)

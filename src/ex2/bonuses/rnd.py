@@ -62,6 +62,7 @@ class RandomDistillation(ErrorBonus):
         action_space: spaces.Space,
         *,
         inputs: str = "next-state",
+        learning_rate: float = 1e-4,
         hidden: int = 128,
         outputs: int = 64,
         share: float = 1.0,
@@ -71,7 +72,7 @@ class RandomDistillation(ErrorBonus):
             raise UsageError(f"hidden={hidden} and outputs={outputs} must be at least 1, share={share} above 0 and at most 1.")
         self.sizes = {"hidden": hidden, "outputs": outputs}
         self.share = share
-        super().__init__(observation_space, action_space, inputs=inputs, **settings)
+        super().__init__(observation_space, action_space, inputs=inputs, learning_rate=learning_rate, **settings)
 
     def build(self) -> nn.Module:
         return Networks(self.inputs, **self.sizes)

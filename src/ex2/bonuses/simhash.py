@@ -24,6 +24,8 @@ from ex2.replay import Fifo
 TABLES = 4  # of counts: a code's count is the smallest of its entries, so codes that share one entry are still told apart
 PRIME = 2**31 - 1
 BIT_NOISE = 0.3  # uniform, to either side, on the code layer in training
+SETTLED = 4_000  # states after which the moments of vectors stay as they are
+GROWTH = 2  # times as many frames seen, until the autoencoder is trained on
 COARSE = 16  # pixels a side of what the autoencoder gives back
 
 
@@ -63,7 +65,7 @@ class Networks(nn.Module):
         super().__init__()
         self.autoencoder = Autoencoder(inputs, units, hidden) if inputs.image_shape else None
         self.moments = None if inputs.image_shape or inputs.bounded else Moments(inputs.width)
-        self.action_width = inputs.action_width
+        self.action_width, self.states = inputs.action_width, inputs.width - inputs.action_width
         width = units + inputs.action_width if self.autoencoder else inputs.width
         self.register_buffer("projection", torch.randn(width, bits))
         self.register_buffer("offset", offset * torch.randn(bits))
@@ -74,7 +76,9 @@ class Networks(nn.Module):
             actions = rows[:, rows.shape[1] - self.action_width :].float()
             rows = torch.cat([2.0 * self.autoencoder(rows).round() - 1.0, actions], dim=1)
         elif self.moments is not None:
-            rows = self.moments(rows)
+            spread = self.moments.spread()
+            fixed = (self.moments.deviation == 0) | (torch.arange(len(spread), device=spread.device) >= self.states)
+            rows = (rows - self.moments.mean.float() * ~fixed) / torch.where(fixed, 1.0, spread)
         return rows @ self.projection + self.offset > 0
 
 
@@ -82,8 +86,8 @@ class SimHash(LearnedBonus):
     """1 / sqrt(n), with n the visits to states of the same code, the batch that is rated included.
 
     Counts are kept in four tables of `buckets` entries, into which codes are hashed a second time: memory is bounded, and a
-    count is never too low. Vectors without bounds are standardised by the moments of the first batch, so that a code keeps its
-    meaning.
+    count is never too low. Vectors without bounds are standardised by the moments of the first 4,000, and the autoencoder of
+    images is trained on only when twice as many frames were seen: a code that changes its meaning makes familiar states new.
 
     Args:
         bits: length of a code; more tell more states apart. The paper has 32 to 256.
@@ -92,7 +96,7 @@ class SimHash(LearnedBonus):
             apart, which does not matter in many dimensions, and does in two.
         units, hidden: of the autoencoder's code, and of its layers before and behind.
         saturation: weight of the penalty on units that are neither 0 nor 1, the mean of min(b^2, (1 - b)^2).
-        steps, every: the autoencoder is trained so many steps at every so many-th batch.
+        steps: of the autoencoder, whenever twice as many frames have been seen as at its last training.
         replay_capacity: frames held for it.
     """
 
@@ -110,18 +114,18 @@ class SimHash(LearnedBonus):
         units: int = 512,
         hidden: int = 128,
         saturation: float = 10.0,
-        steps: int = 60,
-        every: int = 3,
+        steps: int = 200,
         replay_capacity: int = 10_000,
         **settings: Any,
     ) -> None:
-        if min(bits, buckets, units, hidden, steps, every) < 1 or min(offset, saturation) < 0:
-            raise UsageError(
-                "bits, buckets, units, hidden, steps and every must be at least 1, offset and saturation not below 0."
-            )
+        if min(bits, buckets, units, hidden, steps) < 1 or min(offset, saturation) < 0:
+            raise UsageError("bits, buckets, units, hidden and steps must be at least 1, offset and saturation not below 0.")
         self.sizes = {"bits": bits, "units": units, "hidden": hidden, "offset": offset}
-        self.units, self.saturation, self.steps, self.every, self.seen = units, saturation, steps, every, 0
+        self.units, self.saturation, self.steps = units, saturation, steps
+        self.seen = self.trained = 0
         super().__init__(observation_space, action_space, **settings)
+        if self.inputs.image_shape and self.minibatch < 2:
+            raise UsageError(f"minibatch={self.minibatch} must be at least 2 for images.")
         self.replay = Fifo(replay_capacity, self.inputs.width, self.inputs.dtype) if self.inputs.image_shape else None
         fixed = torch.Generator().manual_seed(self.generator.initial_seed())
         self.multipliers = torch.randint(PRIME, (TABLES, bits + 1), generator=fixed)
@@ -159,13 +163,13 @@ class SimHash(LearnedBonus):
         if not batch.mask.any():
             return {}
         rows = self.inputs.rows(batch)[batch.mask]
-        if self.networks.moments is not None and not self.networks.moments.seen:
+        if self.networks.moments is not None and self.seen < SETTLED:
             self.networks.moments.update(rows)
-        if self.replay is not None:
-            if self.seen % self.every == 0:
-                for _ in range(self.steps):
-                    self._train(rows)
-            self.seen += 1
+        self.seen += len(rows)
+        if self.replay is not None and self.seen >= GROWTH * self.trained:
+            for _ in range(self.steps):
+                self._train(rows)
+            self.trained = self.seen
         return {"codes": float((self.counts[0] > 0).sum())}
 
     def _train(self, new: Tensor) -> None:
@@ -202,7 +206,7 @@ class SimHash(LearnedBonus):
             self.replay.add(self.inputs.rows(batch)[batch.mask])
 
     def state_dict(self) -> dict[str, Any]:
-        own = {"counts": self.counts, "multipliers": self.multipliers, "seen": self.seen}
+        own = {"counts": self.counts, "multipliers": self.multipliers, "seen": [self.seen, self.trained]}
         return super().state_dict() | own | ({"replay": self.replay.state_dict()} if self.replay is not None else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -211,6 +215,7 @@ class SimHash(LearnedBonus):
             raise UsageError(
                 f"The saved counts are {tuple(state['counts'].shape)}, not {tuple(self.counts.shape)}: set buckets so."
             )
-        self.counts, self.multipliers, self.seen = state["counts"].clone(), state["multipliers"].clone(), int(state["seen"])
+        self.counts, self.multipliers = state["counts"].clone(), state["multipliers"].clone()
+        self.seen, self.trained = state["seen"]
         if self.replay is not None:
             self.replay.load_state_dict(state["replay"])

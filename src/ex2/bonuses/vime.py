@@ -14,6 +14,7 @@ weights of a layer is the outer product of what comes back to it and what went i
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from ex2.bonus import Metrics
 from ex2.bonuses.learned import LearnedBonus
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
-from ex2.networks import Moments
+from ex2.networks import LARGEST, Moments
 from ex2.replay import Fifo
 
 SOME = 512  # transitions of a batch that its median is taken of
@@ -44,7 +45,8 @@ class BayesianNetwork(nn.Module):
         self.prior, self.noise = prior, noise
         shapes = [(after, before + 1) for before, after in itertools.pairwise(sizes)]
         self.means = nn.ParameterList(torch.randn(shape) * shape[1] ** -0.5 for shape in shapes)
-        rho = torch.tensor(INITIAL * prior).expm1().log().item()
+        begin = INITIAL * prior
+        rho = begin + math.log(-math.expm1(-begin))  # so that softplus(rho) is that
         self.rhos = nn.ParameterList(torch.full(shape, rho) for shape in shapes)
 
     def deviations(self) -> list[Tensor]:
@@ -112,7 +114,7 @@ class Networks(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.seen, self.changes = Moments(width + actions), Moments(width)
+        self.seen, self.changes = Moments(width), Moments(width)
         self.model = BayesianNetwork([width + actions, *hidden, width], prior, noise)
 
 
@@ -149,12 +151,17 @@ class InformationGain(LearnedBonus):
         **settings: Any,
     ) -> None:
         self.hidden = [32] if hidden is None else hidden
+        if not isinstance(self.hidden, list) or not all(type(units) is int for units in self.hidden):
+            raise UsageError(f"hidden={hidden} must be a list of whole numbers, the units of each layer.")
         if min(prior, noise) <= 0 or min([samples, steps, components, *self.hidden]) < 1:
             raise UsageError("prior and noise must be above 0; hidden, samples, steps and components at least 1.")
         self.prior, self.noise, self.samples, self.steps, self.components = prior, noise, samples, steps, components
         super().__init__(observation_space, action_space, **settings)
         self.replay = Fifo(replay_capacity, 2 * self.width + self.inputs.actions, torch.float32)
         self.medians: list[float] = []
+
+    def check(self, batch: Batch) -> None:
+        self.inputs.transitions(batch)
 
     def build(self) -> nn.Module:
         features = Features(self.inputs, components=self.components) if self.inputs.image_shape else None
@@ -173,7 +180,13 @@ class InformationGain(LearnedBonus):
         return torch.cat([before, action, after - before], dim=1)
 
     def _standardised(self, triples: Tensor) -> tuple[Tensor, Tensor]:
-        return self.networks.seen(triples[:, : -self.width]), self.networks.changes(triples[:, -self.width :])
+        """What the model sees and what it should answer. One number far outside what was seen must not be all that counts."""
+        before, action, change = triples.split([self.width, self.inputs.actions, self.width], dim=1)
+        before, change = (
+            moments(values).clamp(-LARGEST, LARGEST)
+            for moments, values in ((self.networks.seen, before), (self.networks.changes, change))
+        )
+        return torch.cat([before, action], dim=1), change
 
     def _gains(self, triples: Tensor) -> Tensor:
         """[M, 2 width + actions] -> [M]."""
@@ -191,7 +204,7 @@ class InformationGain(LearnedBonus):
         if self.networks.features is not None and not self.networks.features.directions.any():
             self.networks.features.fit(rows.to(self.device), rows[:0].to(self.device))
         triples = self._triples(batch)
-        self.networks.seen.update(triples[:, : -self.width].to(self.device))
+        self.networks.seen.update(triples[:, : self.width].to(self.device))
         self.networks.changes.update(triples[:, -self.width :].to(self.device))
         median = self._gains(triples[:: max(len(triples) // SOME, 1)]).median().item()
         self.medians = [*self.medians, median][-MEDIANS:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import math
 import time
 import warnings
@@ -91,7 +92,7 @@ class ExemplarModel(DensityBonus):
 
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would touch GPUs, too
             return self.build()
 
     def _make_optimiser(self, moments: dict[int, Any] | None = None) -> None:
@@ -103,7 +104,7 @@ class ExemplarModel(DensityBonus):
             group["lr"] = torch.tensor(group["lr"], device=self.device) if captured else group["lr"]
         self.optimiser = torch.optim.Adam(groups, fused=True, capturable=captured)
         if moments:
-            self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": moments})
+            self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(moments)})
         self._graph: CapturedStep | None = None
 
     @abc.abstractmethod

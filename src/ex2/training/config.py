@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,7 +169,8 @@ def configure(
 
 
 def _chosen(presets: dict[str, Any], bonus: str, task: str) -> dict[str, Any]:
-    """A task's preset for a bonus. A combined one has the weight of its first part, and the settings of each."""
+    """A task's preset for a bonus. A combined one has the settings of each part, and the weight of `kernel-exemplar`, whose
+    scores deviate by about 1, as its own do."""
     parts = bonus.split("+")
     for part in parts:
         if part not in presets:
@@ -176,13 +178,15 @@ def _chosen(presets: dict[str, Any], bonus: str, task: str) -> dict[str, Any]:
     if len(parts) == 1:
         return presets[bonus]
     settings = {f"{part}.{name}": value for part in parts for name, value in presets[part].get("settings", {}).items()}
-    return {"weight": presets[parts[0]]["weight"], "settings": settings}
+    return {"weight": presets["kernel-exemplar"]["weight"], "settings": settings}
 
 
 def _check(name: str, value: Any, annotations: dict[str, Any], kind: str) -> None:
     """Refuses a setting that does not exist, or a value of another type than its annotation."""
     if name not in annotations:
         raise unknown(kind, name, annotations)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{name}={value} must be a finite number.")
     allowed = [TYPES[word.strip()] for word in str(annotations[name]).split("|")]
     if not any(isinstance(value, types) and (bool in types or not isinstance(value, bool)) for types in allowed):
         raise UsageError(f"{name}={value!r} is of the wrong type: it must be {annotations[name]}.")
