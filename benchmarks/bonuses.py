@@ -4,7 +4,7 @@
     python benchmarks/bonuses.py chain tv   # some of them
 
 - chain: 50 places in a row, seen as a number; one button leads on, the other back. The last place is worth 1 and ends the
-  episode, and so do 59 steps. Buttons pressed at random get there once in 10^8 episodes or so; an agent that goes on wherever
+  episode, and so do 59 steps. Buttons pressed at random get there once in 10^11 episodes or so; an agent that goes on wherever
   nobody has been, in the first.
 - tv: a corridor of 20 places with a television. A third button switches it to one of 10 channels at random and does nothing
   else: no model can foresee the channel, and none has to. 40 steps an episode.
