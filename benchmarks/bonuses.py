@@ -32,6 +32,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import nn
 
 from ex2 import BONUSES, Batch, UsageError, make_bonus
@@ -44,7 +45,8 @@ from ex2.training.trpo import CurvatureTRPO
 
 RESULTS = Path("results")
 WORLD_STEPS, ENVS, ROLLOUT = 100_000, 32, 64
-SCORES = {"simhash": 10.0, "rnd": 10.0, "icm": 10.0}  # what the weight of -log p is multiplied by: scores are smaller
+SCORES = {"simhash": 10.0, "rnd": 10.0, "icm": 10.0, "vime": 0.1}
+"""Times the weight of -log p: these scores are smaller, or have long tails."""
 WEIGHT = 0.01  # of -log p, where the end is worth 1
 MAZE_SEEDS = (200, 201, 202)
 SHOWN = (0.02, 0.1, 0.3, 1.0)  # of the maze's steps, that visits are drawn up to
@@ -164,10 +166,12 @@ def worlds(name: str, seeds: list[int], bonuses: list[str], workers: int) -> Non
             reach = [0, WORLD_STEPS / 1000, -0.5, len(share) - 0.5]
             image = axis.imshow(share, origin="lower", aspect="auto", cmap="viridis", extent=reach, vmin=-4, vmax=0)
             axis.set_title(bonus, fontsize=9)
-        for axis in axes[-1]:
+        for axis in axes.flat[max(len(shown) - axes.shape[1], 0) : len(shown)]:  # the lowest of each column
             axis.set_xlabel("thousand steps")
+            axis.tick_params(labelbottom=True)
         for axis in axes[:, 0]:
             axis.set_ylabel("place")
+            axis.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.colorbar(image, ax=axes, shrink=0.7, label="share of an iteration's visits, power of 10")
         save(figure, RESULTS / f"bonuses-{name}.png")
 

@@ -104,6 +104,8 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
+            if "convolutions" in policy:  # which it does not recognise, and calls wasted on a GPU
+                warnings.filterwarnings("ignore", message="You are trying to run")
             agent = kind(
                 ScaledCriticPolicy if policy.get("scale_critic") else "MlpPolicy",
                 env,
