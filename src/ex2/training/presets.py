@@ -44,7 +44,7 @@ def _atari(weight: float, kl_weight: float) -> dict[str, Any]:
             },
             # Scores of these deviate by 0.01 to 0.1, where -log p does so by about 1. Not tried on a game yet.
             "simhash": {"weight": {"start": 10 * weight}},
-            "rnd": {"weight": {"start": 10 * weight}},
+            "rnd": {"weight": {"start": 10 * weight}, "settings": {"share": 0.25}},
             "icm": {"weight": {"start": 10 * weight}},
         },
     }
@@ -303,7 +303,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             },
             "simhash": {"weight": {"start": 1e-3}},
             "vime": {"weight": {"start": 1e-4}},
-            "rnd": {"weight": {"start": 1e-3}},
+            "rnd": {"weight": {"start": 1e-3}, "settings": {"share": 0.25}},
             "icm": {"weight": {"start": 1e-3}},
         },
     },
