@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,14 @@ class Batch:
     @property
     def shape(self) -> tuple[int, int]:
         return self.obs.shape[0], self.obs.shape[1]
+
+    def environments(self, which: slice) -> Batch:
+        """The transitions of some of the environments.
+
+        >>> Batch.of(np.zeros((5, 4, 3)), np.zeros((5, 4)), np.zeros((5, 4, 3))).environments(slice(0, 2)).shape
+        (5, 2)
+        """
+        return Batch(**{field.name: getattr(self, field.name)[:, which] for field in fields(self)})
 
     def groups(self, size: int) -> Tensor:
         """Groups of `size` states adjacent in time: indices into the flattened [T * N], as [G, size].
