@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,13 @@ def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float
             linear.bias.mul_(gain)
         layers += [linear, activation()]
     return nn.Sequential(*layers)
+
+
+def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Networks that `build` makes with PyTorch's generator seeded; the generator itself stays where it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would touch GPUs, too
+        return build()
 
 
 def image_layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ex2.batch import Batch
 from ex2.bonus import Bonus, Metrics
 from ex2.errors import UsageError
+from ex2.networks import seeded
 
 CHUNK = 1_024  # rows rated at a time
 SOME = 5  # environments that the deviation of errors is estimated from, at least, if there are as many
@@ -44,14 +45,14 @@ class LearnedBonus(Bonus):
         if min(epochs, minibatch) < 1 or not learning_rate > 0:
             raise UsageError(f"epochs={epochs} and minibatch={minibatch} must be at least 1, learning_rate above 0.")
         self.learning_rate, self.epochs, self.minibatch = learning_rate, epochs, minibatch
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.generator.initial_seed())  # torch.manual_seed would touch GPUs, too
-            self.networks = self.build().to(self.device)
-        self._make_optimiser()
+        self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
+        self._make_optimiser({})
 
-    def _make_optimiser(self) -> None:
+    def _make_optimiser(self, moments: dict[int, Any]) -> None:
+        """A new Adam for this device, with the moments of an old one. Networks may have nothing to learn."""
         learning = [value for value in self.networks.parameters() if value.requires_grad]
-        self.optimiser = torch.optim.Adam(learning, self.learning_rate, fused=True)
+        self.optimiser = torch.optim.Adam(learning or [torch.zeros(0)], self.learning_rate, fused=bool(learning))
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(moments)})
 
     @abc.abstractmethod
     def build(self) -> nn.Module:
@@ -82,15 +83,12 @@ class LearnedBonus(Bonus):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.networks.load_state_dict(state["networks"])
-        self._make_optimiser()
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(state["optimiser"]["state"])})
+        self._make_optimiser(state["optimiser"]["state"])
 
     def to(self, device: str | torch.device) -> LearnedBonus:
-        moments = self.optimiser.state_dict()["state"]
         super().to(device)
         self.networks.to(self.device)
-        self._make_optimiser()
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": moments})
+        self._make_optimiser(self.optimiser.state_dict()["state"])
         return self
 
 

@@ -134,13 +134,6 @@ class SimHash(LearnedBonus):
     def build(self) -> nn.Module:
         return Networks(self.inputs, **self.sizes).eval()  # type: ignore[arg-type]
 
-    def _make_optimiser(self) -> None:
-        """There is nothing to train for vectors."""
-        if self.networks.autoencoder is not None:
-            super()._make_optimiser()
-        else:
-            self.optimiser = torch.optim.Adam([torch.zeros(0)], self.learning_rate)
-
     def loss(self, *fields: Tensor) -> Tensor:
         rows, noise = fields
         coder = self.networks.autoencoder

@@ -18,7 +18,7 @@ from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError, unknown
 from ex2.exemplar.captured import CapturedStep, Loss
 from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_rate, target_rate
-from ex2.networks import Stem
+from ex2.networks import Stem, seeded
 
 UNDECIDED = 0.05  # D within this of 1/2
 SATURATED = 0.001  # D within this of 1
@@ -87,13 +87,8 @@ class ExemplarModel(DensityBonus):
         self.fitted = False
         self.fits = self.recoveries = self.undecided_fits = 0
         self.smoothed = 0  # states held when the noise was last adapted
-        self.networks = self._fresh(self.generator.initial_seed()).to(self.device)
+        self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
         self._make_optimiser()
-
-    def _fresh(self, seed: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would touch GPUs, too
-            return self.build()
 
     def _make_optimiser(self, moments: dict[int, Any] | None = None) -> None:
         """A new Adam for this device, with the moments of an old one; learning rates are tensors where steps are captured."""
@@ -267,7 +262,7 @@ class ExemplarModel(DensityBonus):
         """Takes other initial weights: the next batch is fitted like a first one. What was visited is kept."""
         seed = int(torch.randint(2**31, (1,), generator=self.generator))
         with torch.no_grad():
-            for old, new in zip(self.networks.parameters(), self._fresh(seed).parameters(), strict=True):
+            for old, new in zip(self.networks.parameters(), seeded(self.build, seed).parameters(), strict=True):
                 old.copy_(new)
         self._make_optimiser()
         self.fitted = False

@@ -198,7 +198,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rollout_steps": 100,  # 5,000 steps an iteration; the paper has 50,000, in which too few updates come together
         "threads": 1,
         "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
-        # A stroke pays off late: long discounts and a GAE lambda of 1, as in the authors' code.
+        # A stroke pays off late: a long discount (the paper has 0.99), and a GAE lambda of 1 as in the authors' code.
         "algo": {
             "trpo": {**TRPO, "gamma": 0.995, "gae_lambda": 1.0, "curvature_share": 1.0, "batch_size": 500},
             "ppo": {**PPO, "batch_size": 500},
