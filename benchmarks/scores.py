@@ -24,7 +24,6 @@ import numpy as np
 from ex2.training.loop import history
 from ex2.training.presets import PRESETS
 
-ORDER = ["kernel-exemplar", "k-exemplar", "amortized", "kde", "histogram", "none"]
 POINTS = 50  # of a curve
 COLUMNS = ["task", "bonus", "seed", "steps", "score", "seconds", "bonus_share", "commit"]
 
@@ -52,7 +51,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: results/TASK.csv")
     options = parser.parse_args()
     task, preset = options.task, PRESETS[options.task]
-    options.bonuses = options.bonuses or sorted(preset["bonus"], key=lambda name: ORDER.index(name))
+    options.bonuses = options.bonuses or list(preset["bonus"])
     options.runs = options.runs or Path(f"runs/benchmark-{task}")
     options.out = options.out or Path(f"results/{task}.csv")
     steps = options.steps or preset["steps"]

@@ -303,7 +303,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             },
             "simhash": {"weight": {"start": 1e-3}},
             "vime": {"weight": {"start": 1e-4}},
-            "rnd": {"weight": {"start": 1e-3}, "settings": {"share": 0.25}},
+            "rnd": {"weight": {"start": 0.01}, "settings": {"share": 0.25}},
             "icm": {"weight": {"start": 1e-3}},
         },
     },
