@@ -251,8 +251,6 @@ def cost(bonuses: list[str], device: str, rounds: int = 3) -> None:
         random = np.random.default_rng(0)
         batches = [frames(space, random) for _ in range(rounds + 2)]
         for bonus in bonuses:
-            if bonus == "kde" and space.dtype == np.uint8:
-                continue  # kernels on thousands of pixels: minutes
             task = "cheetah" if kind == "20-dim vectors" else "doom"
             try:
                 settings = configure(task, bonus).bonus_settings

@@ -90,7 +90,7 @@ def test_looking_at_a_task(tmp_path, capsys):
     assert main(["play", "maze", "--video", str(tmp_path / "no" / "maze.mp4")]) == 2
 
 
-@pytest.mark.parametrize("task", ["maze", "gather", "doom", "venture"])
+@pytest.mark.parametrize("task", ["maze", "cheetah", "gather", "doom", "venture"])
 def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys):
     folder = tmp_path / "run"
     few = ["bonus.min_replay=100", "bonus.first_steps=5", "bonus.steps=2", "algo.batch_size=50"]
@@ -99,7 +99,10 @@ def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys)
     assert main(["train", task, "--steps", "400", "--out", str(folder), *settings]) == 0
     assert main(["eval", str(folder), "--episodes", "3", "--video", str(tmp_path / "out.mp4")]) == 0
     assert main(["novelty", str(folder)]) == 0
-    assert "3 episodes: mean return" in capsys.readouterr().out
+    assert main(["resume", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "3 episodes: mean return" in said
+    assert ("the run goes on with fresh ones" in said) == (task in ("doom", "venture"))
     with open(tmp_path / "out.mp4", "rb") as video:
         assert video.read(12)[4:8] == b"ftyp"
     assert (folder / "novelty.png").stat().st_size > 20_000

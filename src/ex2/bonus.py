@@ -207,8 +207,11 @@ def make_bonus(name: str, observation_space: spaces.Space, action_space: spaces.
     for setting in settings:
         if setting not in {"seed", "device", *known}:
             raise unknown(f"setting of the bonus {name!r}", setting, known)
-        if isinstance(settings[setting], float) and not math.isfinite(settings[setting]):
-            raise UsageError(f"{setting}={settings[setting]} must be a finite number.")
+        value = settings[setting]
+        for number in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise UsageError(f"{setting}={value} must be finite.")
+    check_device(str(settings.get("device", "cpu")))
     if "+" in name:
         settings["parts"] = name.split("+")
     return kind_of(name)(observation_space, action_space, **settings)

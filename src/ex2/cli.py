@@ -235,10 +235,10 @@ def _plot(options: argparse.Namespace) -> int:
         for heading in ("method", "score", "paper"):
             table.add_column(heading, justify="left" if heading == "method" else "right")
         paper = TASKS[config.task].paper
-        table.add_row(f"this run ({config.bonus})", f"{score:.1f}", _number(paper.get(config.bonus)), style="bold")
+        table.add_row(f"this run ({config.bonus})", _number(score), _number(paper.get(config.bonus)), style="bold")
         for name, (mean, count) in recorded.items():
             label = f"plain {config.algo.upper()}" if name == "none" else name
-            table.add_row(f"{label}, recorded, {count} seeds", f"{mean:.1f}", _number(paper.get(name)))
+            table.add_row(f"{label}, recorded, {count} seeds", _number(mean), _number(paper.get(name)))
         console.print(table)
     console.print(f"The picture is {target}.", soft_wrap=True, highlight=False)
     return 0
@@ -294,7 +294,12 @@ def _bonuses(options: argparse.Namespace) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+    """A score: fractions to the third digit, others to the first behind the point.
+
+    >>> _number(0.788), _number(-61.9), _number(None)
+    ('0.788', '-61.9', '-')
+    """
+    return "-" if value is None else f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
 
 
 def _parse(text: str) -> tuple[str, Any]:

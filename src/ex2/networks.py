@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,13 +114,6 @@ class Stem(nn.Module):
                 raise UsageError(f"Images of shape {self.image_shape} are too small for the convolutions: 10x10 at least.")
             self.convolutions = nn.Sequential(*layers)
             self.width = channels * height * width + inputs.action_width
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Takes checkpoints in which the moments were the stem's own."""
-        for name in ("mean", "deviation", "seen"):
-            if prefix + name in state_dict:
-                state_dict[f"{prefix}moments.{name}"] = state_dict.pop(prefix + name)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def update(self, rows: Tensor) -> None:
         """Takes rows [M, width] into the running moments, if there are any."""

@@ -44,6 +44,8 @@ class Watched:
 
 def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int = 0) -> Path:
     """Plays episodes with a run's agent, rates what it sees, and draws it; by default novelty.png in the run's folder."""
+    if seed < 0:
+        raise UsageError(f"seed={seed} must be at least 0.")
     folder = Path(folder)
     trainer = load(folder)
     trainer.env.close()

@@ -30,14 +30,14 @@ INK, MUTED, ACCENT = "#1f2430", "#8a8f9c", "#2f6fdb"
 def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dict[str, float] | None = None) -> Path:
     """Draws a run and saves the picture, by default as plot.png in its folder.
 
-    A task with a map (`arena` in its module) shows estimated density, empirical visitation and bonus over it, beside the
+    A task with a map (`ARENA` in its module) shows estimated density, empirical visitation and bonus over it, beside the
     learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw beside it.
     """
     folder = Path(folder)
     trainer = load(folder)
     trainer.env.close()
     arena = getattr(importlib.import_module(TASKS[trainer.config.task].module), "ARENA", None)
-    maps = arena is not None and isinstance(trainer.bonus, DensityBonus) and trainer.bonus.ready
+    maps = arena is not None and isinstance(trainer.bonus, DensityBonus) and trainer.bonus.ready and _whole(trainer)
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
         figure = Figure(figsize=(13.5, 3.7) if maps else (6.0, 3.7), layout="constrained")
         axes = figure.subplots(1, 4 if maps else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if maps else [1])[0]
@@ -68,6 +68,8 @@ def density_figure(
     arena = getattr(importlib.import_module(TASKS[trainer.config.task].module), "ARENA", None)
     if arena is None:
         raise UsageError(f"The task {trainer.config.task!r} has no map to draw densities on: use a run of the maze.")
+    if not _whole(trainer):
+        raise UsageError(f"The run {folder} has a density of some entries only: train one without bonus.entries.")
     if not isinstance(bonus, DensityBonus) or not bonus.ready:
         raise UsageError(
             f"The run {folder} has no density yet: its bonus is {trainer.config.bonus!r}, {trainer.steps:,} steps in."
@@ -96,6 +98,11 @@ def density_figure(
             plain(axis, f"smoothing {smoothing}")
         right.suptitle(f"c) {model}, more and more smoothing", fontsize=9)
         return save(figure, Path(path))
+
+
+def _whole(trainer: Trainer) -> bool:
+    """Whether the bonus sees the whole position."""
+    return trainer.config.bonus_settings.get("entries") is None
 
 
 def toy(count: int, random: np.random.Generator) -> np.ndarray:

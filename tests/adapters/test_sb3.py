@@ -10,12 +10,14 @@ from corridor import Corridor
 from gymnasium.vector import AutoresetMode
 from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.callbacks import ConvertCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 import ex2
 from ex2 import Bonus, UsageError
 from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
+from ex2.shaping import Weight
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
 
@@ -95,7 +97,7 @@ def test_3_a_stream_of_its_own_goes_on_over_the_ends_of_episodes(algorithm):
     assert np.allclose(buffer.advantages, plain.advantages + expected, atol=1e-4)
     learned = callback.stream.policy.predict_values(torch.as_tensor(buffer.observations).flatten(0, 1)).detach().numpy()
     returns = expected.reshape(-1, 1) / 2.0
-    assert np.square(learned - returns).mean() < np.square(returns).mean()
+    assert np.square(callback.stream.scale * learned - returns).mean() < np.square(returns).mean()
     other = algorithm("MlpPolicy", env, n_steps=24, seed=0, device="cpu", **(settings | {"batch_size": 24}))
     other.learn(48, callback=callback)
     assert callback.stream.model is other
@@ -124,6 +126,25 @@ def test_a_policy_with_a_memory_has_no_stream_of_its_own():
     agent = RecurrentPPO("MlpLstmPolicy", corridors(), n_steps=16, batch_size=32, device="cpu")
     with pytest.raises(UsageError, match="episodic=False does not work with RecurrentActorCriticPolicy"):
         agent.learn(32, callback=BonusCallback("rnd", 1.0, episodic=False))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, TRPO])
+def test_a_fresh_critic_begins_at_0_when_the_bonus_is_gone(algorithm):
+    """Once: in the rollout behind the one in which the weight fell to 0."""
+    env = corridors()
+    agent = algorithm("MlpPolicy", env, n_steps=16, batch_size=32, seed=0, device="cpu")
+    values: list[np.ndarray] = []
+    fading = Weight(1.0, schedule="linear", end=0.0, until=0.5)
+    callback = BonusCallback(LastPlace(env.observation_space, env.action_space), fading, fresh_critic=True)
+    watch = ConvertCallback(lambda found, _: True)
+
+    def look():
+        values.append(agent.rollout_buffer.values.copy())
+        torch.nn.init.ones_(agent.policy.value_net.bias)  # whatever there was to learn
+
+    watch._on_rollout_end = look
+    agent.learn(6 * 32, callback=[callback, watch])
+    assert [bool(found.any()) for found in values] == [True, True, True, False, True, True]
 
 
 def test_entropy_rewards_what_is_unlikely():

@@ -195,3 +195,29 @@ def test_parts_count_by_their_shares_each_on_its_own_scale():
 def test_settings_that_cannot_be_are_refused(name, settings, match):
     with pytest.raises(UsageError, match=match):
         make_bonus(name, VECTOR, CONTINUOUS, **settings)
+
+
+def test_the_codes_penalty_is_on_units_that_are_neither_0_nor_1():
+    rows = make_bonus("simhash", *SPACES["image"]).inputs.rows(make_batch(SPACES["image"], 40)).flatten(0, 1)
+    losses, codes = [], []
+    for saturation in (0.0, 100.0):
+        bonus = make_bonus("simhash", *SPACES["image"], saturation=saturation)
+        losses.append(bonus.loss(rows, torch.zeros(len(rows), bonus.units)))
+        codes.append(bonus.networks.autoencoder(rows))
+    assert torch.equal(*codes)
+    expected = 100.0 * torch.minimum(codes[0] ** 2, (1.0 - codes[0]) ** 2).mean()
+    assert (losses[1] - losses[0]).item() == pytest.approx(expected.item(), rel=1e-3)
+    (losses[1] - losses[0]).backward()
+    assert any(p.grad is not None and p.grad.any() for p in bonus.networks.autoencoder.encoder.parameters())
+
+
+def test_the_code_is_learned_with_noise_on_it():
+    """Uniform, of 0.3 to either side, as the paper has it."""
+    bonus = make_bonus("simhash", *SPACES["image"], steps=3)
+    given = []
+    loss = bonus.loss
+    bonus.loss = lambda *fields: given.append(fields[1]) or loss(*fields)
+    bonus.fit(make_batch(SPACES["image"], 40))
+    noise = torch.stack(given)
+    assert noise.abs().max() <= 0.3
+    assert noise.std().item() == pytest.approx(0.3 / 3**0.5, rel=0.05)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from conftest import CONTINUOUS, VECTOR
+from conftest import CONTINUOUS, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
 from ex2.bonuses.vime import BayesianNetwork
 
@@ -109,3 +109,16 @@ def test_settings_that_cannot_be_are_refused():
         make_bonus("vime", VECTOR, CONTINUOUS, prior=0.0)
     with pytest.raises(UsageError, match="hidden"):
         make_bonus("vime", VECTOR, CONTINUOUS, hidden=[0])
+
+
+def test_scores_are_gains_divided_by_the_mean_of_the_last_medians():
+    bonus = make_bonus("vime", VECTOR, CONTINUOUS, steps=2)
+    for seed in range(3):
+        batch = make_batch((VECTOR, CONTINUOUS), seed=seed)
+        bonus.observe(batch)
+    assert len(bonus.medians) == 3
+    gains = bonus._gains(bonus._triples(batch))
+    assert torch.allclose(bonus.score(batch)[batch.mask], gains / (sum(bonus.medians) / 3))
+    before = list(bonus.medians)
+    metrics = bonus.fit(make_batch((VECTOR, CONTINUOUS), seed=9))
+    assert bonus.medians == [*before, metrics["median_gain"]]

@@ -13,6 +13,8 @@ import vizdoom
 
 from ex2 import UsageError, make_vector_env
 from ex2.tasks import doom, doom_map
+from ex2.training.config import configure
+from ex2.training.loop import Trainer
 
 FORWARD, RIGHT, LEFT, NOTHING = range(4)
 
@@ -134,6 +136,12 @@ def test_other_maps_are_refused():
     spots = "".join(f"thing {{ x = {x}.0; y = 0.0; type = 9001; }}" for x in range(16))
     with pytest.raises(ValueError, match="16 spots"):
         doom_map.one_start(spots)
+    with pytest.raises(ValueError, match="no spot at"):
+        doom_map.one_start(spots + "thing { x = 16.0; y = 0.0; type = 9001; }")
+    start = "thing { x = 240.0; y = -176.0; type = 9001; }"
+    with pytest.raises(ValueError, match="its vest is not at"):
+        doom_map.one_start(spots + start + "thing { x = 0.0; y = -352.0; type = 2018; }")
+    assert "x = 3.0" not in doom_map.one_start(spots + start + "thing { x = 1040.0; y = -352.0; type = 2018; }")
 
 
 def games() -> set[int]:
@@ -144,6 +152,7 @@ def games() -> set[int]:
 
 def test_ctrl_c_is_not_for_the_games(env):
     env.reset(seed=0)
+    assert len(games()) == 2
     for game in games():
         os.kill(game, signal.SIGINT)
     time.sleep(0.2)
@@ -172,3 +181,18 @@ def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
         _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
         assert not (terminated | truncated).any()
         assert np.isfinite(infos["position"]).all()
+
+
+def test_training_goes_on_when_a_game_dies():
+    """The episode counts as cut short, and not as a score."""
+    settings = {"num_envs": 2, "rollout_steps": 40, "algo.batch_size": 40}
+    trainer = Trainer(configure("doom", "none", overrides=settings))
+    trainer.iterate()
+    os.kill(min(games()), signal.SIGKILL)
+    time.sleep(0.2)
+    with pytest.warns(UserWarning, match="died and was started anew"):
+        trainer.iterate()
+    assert trainer.steps == 160
+    assert trainer.callback.batch.truncated.sum() == 1
+    assert not trainer.agent.ep_info_buffer
+    trainer.env.close()

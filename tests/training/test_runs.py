@@ -72,8 +72,9 @@ def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(240, 1441, 240))
 
 
-def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
-    settings = small("rnd") | {"episodic": False, "entropy": 0.01}
+@pytest.mark.parametrize("setting", [{"episodic": False}, {"fresh_critic": True}], ids=str)
+def test_7_resumed_equals_uninterrupted_with_a_critic_that_is_not_the_usual_one(setting, tmp_path):
+    settings = small("rnd") | {"entropy": 0.01} | setting
     whole = ex2.train("maze", "rnd+simhash", out=tmp_path / "whole", seed=3, **settings)
     ex2.train("maze", "rnd+simhash", out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
     assert ex2.resume(tmp_path / "parts").steps == whole.steps

@@ -11,8 +11,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+from torch import nn
 
 from ex2.adapters.stream import Stream
 from ex2.batch import Batch
@@ -35,6 +37,8 @@ class BonusCallback(BaseCallback):
         last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
         episodic: whether the bonus's returns end with an episode; if not, they have a value function of their own
             (`ex2.adapters.stream`).
+        fresh_critic: whether the agent's critic begins anew, at 0, once the weight has fallen to 0. What it has learned of the
+            bonus is no longer true then, and may go on feeding on itself where episodes are cut short.
         entropy: a reward for acting at random, entropy * -log pi(a|s), which keeps a policy from settling too soon.
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
@@ -49,6 +53,7 @@ class BonusCallback(BaseCallback):
         total_steps: int | None = None,
         last_frame: bool = False,
         episodic: bool = True,
+        fresh_critic: bool = False,
         entropy: float = 0.0,
         **settings: Any,
     ) -> None:
@@ -60,7 +65,7 @@ class BonusCallback(BaseCallback):
         self.centre = centre
         self.total_steps = total_steps
         self.last_frame = last_frame
-        self.episodic, self.entropy = episodic, entropy
+        self.episodic, self.fresh_critic, self.entropy = episodic, fresh_critic, entropy
         self.stream: Stream | None = None
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
@@ -101,14 +106,27 @@ class BonusCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self._obs: list[Any] = []
-        self._next_obs: list[Any] = []
+        self._finals: list[tuple[int, int, Any]] = []  # step, environment and observation of each end of an episode
         self._terminated: list[Any] = []
         self._truncated: list[Any] = []
         assert isinstance(self.model, OnPolicyAlgorithm)
+        if self.fresh_critic and self._weight_now() == 0.0 < self._weight_now(self.model.n_steps * self.model.n_envs):
+            self._begin_critic_anew(self.model.policy)
         self._current = self._original(self.model._last_obs)
         self._seconds = 0.0  # in the stream's critic
         if self.stream is not None:
             self.stream.begin()
+
+    def _weight_now(self, steps_ago: int = 0) -> float:
+        total = self.total_steps or self.model._total_timesteps
+        return self.weight.at(min(max(self.model.num_timesteps - steps_ago, 0) / total, 1.0))
+
+    @staticmethod
+    def _begin_critic_anew(policy: ActorCriticPolicy) -> None:
+        for parameter in policy.value_net.parameters():
+            nn.init.zeros_(parameter)
+        for parameter in (*policy.mlp_extractor.value_net.parameters(), *policy.value_net.parameters()):
+            policy.optimizer.state.pop(parameter, None)
 
     def _original(self, observation: Any) -> Any:
         """Observations as the environment gave them: a running normaliser must not move what has been visited.
@@ -126,29 +144,28 @@ class BonusCallback(BaseCallback):
             self.stream.see(self.locals["obs_tensor"])
             self._seconds += time.perf_counter() - started
         after = self._original(self.locals["new_obs"])
-        reached = after.copy()
+        self._refuse_non_finite(after, "observation")
         truncated = np.zeros_like(done)
         for index in np.flatnonzero(done):
             final: Any = infos[index]["terminal_observation"]
             final = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
-            reached[index] = final[-1:] if self.last_frame else final
+            self._refuse_non_finite(final[None], "observation", int(index))
+            self._finals.append((len(self._obs), int(index), final[-1:] if self.last_frame else final))
             truncated[index] = infos[index].get("TimeLimit.truncated", False)
-        self._refuse_non_finite(reached, "observation")
         self._refuse_non_finite(self.locals["rewards"], "reward")
         self._obs.append(self._current)
-        self._next_obs.append(reached)
         self._truncated.append(truncated)
         self._terminated.append(done & ~truncated)
         self._current = after
         return True
 
-    def _refuse_non_finite(self, values: np.ndarray, name: str) -> None:
-        """Names the environment that gave a number no agent can learn from, before the policy stumbles over it."""
+    def _refuse_non_finite(self, values: np.ndarray, name: str, first: int = 0) -> None:
+        """Names the environment, from `first` on, that gave a number no agent can learn from, before the policy stumbles."""
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             index = int(np.argwhere(~np.isfinite(values))[0][0])
             raise UsageError(
-                f"The {name} of environment {index} at step {len(self._obs)} of the rollout, {self.num_timesteps:,} steps into "
-                f"training, is {values[index]}: environments must give finite numbers."
+                f"The {name} of environment {first + index} at step {len(self._obs)} of the rollout, {self.num_timesteps:,} "
+                f"steps into training, is {values[index]}: environments must give finite numbers."
             )
 
     def _on_rollout_end(self) -> None:
@@ -156,13 +173,14 @@ class BonusCallback(BaseCallback):
         assert isinstance(self.model, OnPolicyAlgorithm)
         buffer = self.model.rollout_buffer
         actions = buffer.actions.reshape(*buffer.actions.shape[:2], *(self.model.action_space.shape or ()))
-        self.batch = Batch.of(
-            np.stack(self._obs), actions, np.stack(self._next_obs), np.stack(self._terminated), np.stack(self._truncated)
-        )
-        self._obs, self._next_obs = [], []
+        seen = np.stack([*self._obs, self._current])
+        reached = seen[1:].copy() if self._finals else seen[1:]
+        for step, index, final in self._finals:
+            reached[step, index] = final
+        self.batch = Batch.of(seen[:-1], actions, reached, np.stack(self._terminated), np.stack(self._truncated))
+        self._obs, self._finals = [], []
         raw, fitted = self.bonus.observe(self.batch)
-        total = self.total_steps or self.model._total_timesteps
-        weight = self.weight.at(min(self.model.num_timesteps / total, 1.0))
+        weight = self._weight_now()
         scores = centred(raw, self.batch.mask, self.centre)
         self.bonuses = (weight * scores).numpy()
         buffer.rewards += (self.bonuses if self.stream is None else 0.0) - self.entropy * buffer.log_probs

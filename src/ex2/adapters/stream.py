@@ -40,6 +40,7 @@ class Stream:
             [self.policy.vf_features_extractor, self.policy.mlp_extractor.value_net, self.policy.value_net]
         )
         self.optimiser = torch.optim.Adam(self.critic.parameters(), LEARNING_RATE)
+        self.scale = 0.0  # of the values: the deviation of the first rollout's returns, which may be in the hundreds
         self.begin()
 
     def begin(self) -> None:
@@ -49,7 +50,7 @@ class Stream:
     @torch.no_grad()
     def see(self, observations: torch.Tensor) -> None:
         """Takes in the observations that the agent acts on, a step at a time."""
-        self._values.append(self.policy.predict_values(observations).flatten().cpu().numpy())
+        self._values.append(self.scale * self.policy.predict_values(observations).flatten().cpu().numpy())
 
     def advantages(self, scores: np.ndarray) -> np.ndarray:
         """Of scores [T, N], by generalised advantage estimation over the ends of episodes.
@@ -57,6 +58,11 @@ class Stream:
         The value behind the last step is that of the observation the next rollout begins with.
         """
         model = self.model
+        if not self.scale:  # the critic's values were 0, whatever their scale
+            returns = np.zeros((len(scores) + 1, scores.shape[1]))
+            for step in reversed(range(len(scores))):
+                returns[step] = scores[step] + model.gamma * returns[step + 1]
+            self.scale = float(returns[:-1].std())
         self.see(model.policy.obs_to_tensor(model._last_obs)[0])  # type: ignore[arg-type]
         values = np.stack(self._values)
         found, running = np.zeros_like(scores), np.zeros(scores.shape[1], scores.dtype)
@@ -69,7 +75,7 @@ class Stream:
         """Fits the critic to the returns."""
         buffer = self.model.rollout_buffer
         returns = (advantages + np.stack(self._values[:-1])).ravel()
-        targets = torch.as_tensor(returns, device=self.policy.device)
+        targets = torch.as_tensor(returns / (self.scale or 1.0), dtype=torch.float32, device=self.policy.device)
         held = buffer.observations.reshape(len(returns), *buffer.observations.shape[2:])
         for _ in range(EPOCHS):
             for rows in torch.randperm(len(returns), generator=self.generator).split(MINIBATCH):
@@ -84,12 +90,14 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "scale": self.scale,
             "critic": self.critic.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.scale = float(state["scale"])
         self.critic.load_state_dict(state["critic"])
         self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(state["optimiser"]["state"])})
         self.generator.set_state(state["generator"])

@@ -57,7 +57,7 @@ class KernelDensityBonus(DensityBonus):
         self._scale = torch.ones_like(numbers[0])
         if not self.inputs.bounded:
             states = self.inputs.width - self.inputs.action_width
-            self._scale[:states] = numbers[:, :states].std(0).clamp_min(1e-3)
+            self._scale[:states] = numbers[:, :states].std(0, unbiased=False).clamp_min(1e-3)
         self._kernels = numbers / self._scale
 
     def _numbers(self, rows: Tensor) -> Tensor:

@@ -199,7 +199,7 @@ class SimHash(LearnedBonus):
             self.replay.add(self.inputs.rows(batch)[batch.mask])
 
     def state_dict(self) -> dict[str, Any]:
-        own = {"counts": self.counts, "multipliers": self.multipliers, "seen": [self.seen, self.trained]}
+        own = {"counts": self.counts.clone(), "multipliers": self.multipliers, "seen": [self.seen, self.trained]}
         return super().state_dict() | own | ({"replay": self.replay.state_dict()} if self.replay is not None else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

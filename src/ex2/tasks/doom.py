@@ -92,6 +92,10 @@ class Game:
                 self._game.set_seed(seed)
                 self._game.new_episode()
                 return self._look(out)
+            except OSError as error:
+                raise UsageError(
+                    f"A game of Doom cannot write to the current folder ({error.strerror}): start it in another one."
+                ) from None
             except DEAD:
                 self.close()
                 if attempt == 2:

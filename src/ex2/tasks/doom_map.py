@@ -25,6 +25,7 @@ START = (240.0, -176.0)  # map units
 VEST = (1040.0, -352.0)
 HEADINGS = 0.01  # of a full turn: the player faces 0 to 3.6 degrees, 0 is along +x
 SPOT, SPOTS = 9001, 17  # the kind of thing that a map spot is, and how many the script draws from
+ARMOUR = 2018  # the kind of thing that the vest is
 
 
 def read_lumps(wad: bytes) -> list[tuple[bytes, bytes]]:
@@ -44,6 +45,12 @@ def write_lumps(lumps: list[tuple[bytes, bytes]]) -> bytes:
     return struct.pack("<4sii", b"PWAD", len(lumps), 12 + len(body)) + body + b"".join(entries)
 
 
+def blocks(textmap: str, kind: str) -> list[dict[str, str]]:
+    """What the map's text says of each thing, vertex or line."""
+    found = re.findall(rf"\b{kind}\b[^{{]*\{{([^}}]*)\}}", textmap)
+    return [dict(re.findall(r"(\w+)\s*=\s*([^;]+);", block)) for block in found]
+
+
 def one_start(textmap: str) -> str:
     """The map's text with every spot at the start, so that whichever the script draws, the player begins there."""
 
@@ -55,9 +62,13 @@ def one_start(textmap: str) -> str:
             text = re.sub(rf"\b{axis}\s*=\s*[-\d.]+\s*;", f"{axis} = {value:.3f};", text)
         return text
 
-    spots = re.findall(rf"\btype\s*=\s*{SPOT}\s*;", textmap)
-    if len(spots) != SPOTS:
-        raise ValueError(f"it has {len(spots)} spots instead of {SPOTS}")
+    places: dict[int, list[tuple[float, float]]] = {SPOT: [], ARMOUR: []}
+    for thing in blocks(textmap, "thing"):
+        places.get(int(thing["type"]), []).append((float(thing["x"]), float(thing["y"])))
+    if len(places[SPOT]) != SPOTS:
+        raise ValueError(f"it has {len(places[SPOT])} spots instead of {SPOTS}")
+    if START not in places[SPOT] or places[ARMOUR] != [VEST]:
+        raise ValueError(f"it has no spot at {START}, or its vest is not at {VEST}")
     return re.sub(r"\bthing\b[^{]*\{[^}]*\}", moved, textmap)
 
 
@@ -97,13 +108,8 @@ def walls() -> Array:
     """The ends of the map's walls, [M, 2, 2]."""
     lumps = dict(read_lumps(installed_map().read_bytes()))
     text = next(content for name, content in lumps.items() if name.startswith(b"TEXTMAP")).decode()
-
-    def blocks(kind: str) -> list[dict[str, str]]:
-        found = re.findall(rf"\b{kind}\b[^{{]*\{{([^}}]*)\}}", text)
-        return [dict(re.findall(r"(\w+)\s*=\s*([^;]+);", block)) for block in found]
-
-    corners = np.array([[float(block["x"]), float(block["y"])] for block in blocks("vertex")])
-    lines = [[int(block["v1"]), int(block["v2"])] for block in blocks("linedef") if block.get("twosided") != "true"]
+    corners = np.array([[float(block["x"]), float(block["y"])] for block in blocks(text, "vertex")])
+    lines = [[int(block["v1"]), int(block["v2"])] for block in blocks(text, "linedef") if block.get("twosided") != "true"]
     return corners[np.array(lines)]
 
 

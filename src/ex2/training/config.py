@@ -28,6 +28,7 @@ FREE = {
     "centre": "str",
     "entropy": "float",
     "episodic": "bool",
+    "fresh_critic": "bool",
     "clip_reward": "bool",
     "stack": "int",
 }
@@ -68,6 +69,7 @@ class Config:
     entropy: float = 0.0
     """A reward for acting at random, this times -log pi(a|s)."""
     episodic: bool = True
+    fresh_critic: bool = False
     """Whether the bonus's returns end with an episode; if not, they have a value function of their own."""
     checkpoint_every: int = 25
     """Iterations between checkpoints."""

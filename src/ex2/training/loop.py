@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Trainer:
                 device=config.device,
                 last_frame=config.stack > 1,
                 entropy=config.entropy,
+                fresh_critic=config.fresh_critic,
                 episodic=config.episodic,
                 **config.bonus_settings,
             )
@@ -234,9 +235,11 @@ def resume(folder: str | Path, *, steps: int | None = None, listener: Listener |
 
 
 def load(folder: str | Path) -> Trainer:
-    """A run as its last checkpoint left it: agent, bonus, environments."""
+    """A run as its last checkpoint left it: agent, bonus, environments. Without the GPU it was trained on, on the CPU."""
     folder = Path(folder)
     config = Config.load(folder / CONFIG)
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        config = replace(config, device="cpu")
     state = checkpoint.load(folder / CHECKPOINT)
     trainer = Trainer(config)
     try:

@@ -78,6 +78,8 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     if policy.get("activation", "tanh") not in ACTIVATIONS:
         raise unknown("activation", policy["activation"], ACTIVATIONS)
     hidden = list(policy.get("hidden", [64, 64]))
+    if not all(type(units) is int and units > 0 for units in hidden):
+        raise UsageError(f"hidden={hidden} must be whole numbers of at least 1, the units of each layer.")
     if policy.get("initial_std", 1.0) <= 0.0:
         raise UsageError(f"initial_std={policy['initial_std']} must be above 0.")
     space = env.observation_space
@@ -116,7 +118,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
                 device=config.device,
                 **config.algo_settings,
             )
-    except (TypeError, ValueError, AssertionError) as error:
+    except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:
         raise UsageError(f"{config.algo} does not take these settings ({error}): see its page in Stable-Baselines3.") from None
     if policy.get("zero_critic"):
         # Without a reward, targets and advantages then stay exactly 0 and the agent stays as it is. A critic that begins with

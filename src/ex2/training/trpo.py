@@ -64,7 +64,8 @@ class CurvatureTRPO(TRPO):
 
     def _link(self, share: float) -> None:
         """Runs the actor on a share of the states, and keeps what products with the Fisher matrix need."""
-        rows = torch.arange(0, self.rollout_buffer.buffer_size * self.rollout_buffer.n_envs, max(round(1.0 / share), 1))
+        states = self.rollout_buffer.buffer_size * self.rollout_buffer.n_envs
+        rows = torch.arange(0, states, 1.0 / share).long().clamp_max(states - 1)
         observations = self.rollout_buffer._get_samples(rows.numpy()).observations
         policy = self.policy
         self._seen = preprocess_obs(observations, policy.observation_space, normalize_images=policy.normalize_images)

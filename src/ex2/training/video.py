@@ -24,6 +24,7 @@ class Film:
             raise UsageError(f"The video {self.path} is of no known kind: its name must end in {' or '.join(KINDS)}.")
         if not self.path.parent.is_dir():
             raise UsageError(f"The folder {self.path.parent} of the video does not exist: make it, or choose another name.")
+        self._new = not self.path.exists()
         try:
             with open(self.path, "ab"):
                 pass
@@ -65,3 +66,5 @@ class Film:
         elif self._frames and kind is None:
             first, *rest = self._frames
             first.save(self.path, save_all=True, append_images=rest, duration=1_000 / self.frames_per_second, loop=0)
+        elif self._new:  # nothing came of it
+            self.path.unlink(missing_ok=True)
