@@ -17,7 +17,7 @@ import ex2
 from ex2.training.config import configure
 from ex2.training.loop import history
 
-BATCHES = {"maze": (20, 1_024), "cheetah": (50, 1_024), "gather": (100, 1_024), "doom": (8, 20)}
+BATCHES = {"maze": (20, 1_024), "cheetah": (50, 1_024), "gather": (50, 1_024), "doom": (8, 20)}
 ATARI = (8, 32)
 TRAINED = {"freeway": {"num_envs": 32, "rollout_steps": 250, "algo.batch_size": 1_000}}
 """Settings for the training figure where the preset's iteration takes minutes on 2 cores."""
@@ -53,14 +53,15 @@ def batched(name: str, num_envs: int, seconds: float) -> float:
     return rate
 
 
-def trained(name: str, bonus: str, iterations: int) -> float:
+def trained(name: str, bonus: str, iterations: int, device: str) -> float:
     """Steps per second of a whole training, without its first iterations: the median of the rest."""
     settings = dict(TRAINED.get(name, {}))
     if bonus == "none":
         settings["policy.zero_critic"] = False  # else there would be no update to time where there is no reward
     config = configure(name, bonus, overrides=settings)
     with tempfile.TemporaryDirectory() as folder:
-        ex2.train(name, bonus, steps=iterations * config.iteration_steps, out=Path(folder) / "run", overrides=settings)
+        steps = iterations * config.iteration_steps
+        ex2.train(name, bonus, steps=steps, out=Path(folder) / "run", overrides=settings, device=device)
         rates = [row["steps_per_second"] for row in history(Path(folder) / "run")]
     return float(np.median(rates[-(iterations // 2) :]))
 
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="single and batched alternate; the median ratio is reported")
     parser.add_argument("--iterations", type=int, default=8, help="of each training")
     parser.add_argument("--tasks", nargs="+", default=["maze", "cheetah", "gather", "doom", "freeway"])
+    parser.add_argument("--device", default="cpu", help="of the trainings")
     options = parser.parse_args()
     print("| task | environments | steps/s | one environment, steps/s | ratio |\n|---|---|---|---|---|")
     for name in options.tasks:
@@ -88,7 +90,7 @@ def main() -> None:
     for name in options.tasks:
         num_envs = configure(name, overrides=TRAINED.get(name, {})).num_envs
         bare = batched(name, num_envs, options.seconds)
-        shares = [trained(name, bonus, options.iterations) / bare for bonus in bonuses]
+        shares = [trained(name, bonus, options.iterations, options.device) / bare for bonus in bonuses]
         print(f"| {name} | {num_envs} | {bare:,.0f} |" + "".join(f" {share:.2f} |" for share in shares), flush=True)
 
 
