@@ -78,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=int, help="environment steps (default: the task's preset)")
     train.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
     train.add_argument("--out", type=Path, help="the run's folder (default: runs/TASK-BONUS-SEED)")
+    train.add_argument("--actor-of", type=Path, metavar="RUN", help="begin with this run's actor; critic and bonus begin anew")
     train.add_argument("--device", default="cpu", help="where networks run: cpu, cuda (default: cpu)")
     train.add_argument("--threads", type=int, help="PyTorch's threads on the CPU (default: the task's preset)")
     train.add_argument(
@@ -153,6 +154,7 @@ def _train(options: argparse.Namespace) -> int:
         "overrides": dict(_parse(text) for text in options.set),
         "device": options.device,
         "threads": options.threads,
+        "actor_of": str(options.actor_of) if options.actor_of else None,
     }
     config = configure(options.task, options.bonus, **settings)
     with Display(config, console=console) as display:

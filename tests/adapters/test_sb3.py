@@ -10,14 +10,12 @@ from corridor import Corridor
 from gymnasium.vector import AutoresetMode
 from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
-from stable_baselines3.common.callbacks import ConvertCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 import ex2
 from ex2 import Bonus, UsageError
 from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
-from ex2.shaping import Weight
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
 
@@ -126,25 +124,6 @@ def test_a_policy_with_a_memory_has_no_stream_of_its_own():
     agent = RecurrentPPO("MlpLstmPolicy", corridors(), n_steps=16, batch_size=32, device="cpu")
     with pytest.raises(UsageError, match="episodic=False does not work with RecurrentActorCriticPolicy"):
         agent.learn(32, callback=BonusCallback("rnd", 1.0, episodic=False))
-
-
-@pytest.mark.parametrize("algorithm", [PPO, TRPO])
-def test_a_fresh_critic_begins_at_0_when_the_bonus_is_gone(algorithm):
-    """Once: in the rollout behind the one in which the weight fell to 0."""
-    env = corridors()
-    agent = algorithm("MlpPolicy", env, n_steps=16, batch_size=32, seed=0, device="cpu")
-    values: list[np.ndarray] = []
-    fading = Weight(1.0, schedule="linear", end=0.0, until=0.5)
-    callback = BonusCallback(LastPlace(env.observation_space, env.action_space), fading, fresh_critic=True)
-    watch = ConvertCallback(lambda found, _: True)
-
-    def look():
-        values.append(agent.rollout_buffer.values.copy())
-        torch.nn.init.ones_(agent.policy.value_net.bias)  # whatever there was to learn
-
-    watch._on_rollout_end = look
-    agent.learn(6 * 32, callback=[callback, watch])
-    assert [bool(found.any()) for found in values] == [True, True, True, False, True, True]
 
 
 def test_entropy_rewards_what_is_unlikely():

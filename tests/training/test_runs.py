@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 
@@ -16,6 +17,7 @@ import ex2
 from ex2 import BONUSES, UsageError
 from ex2.training import checkpoint, loop
 from ex2.training.config import configure
+from ex2.training.policy import take_actor
 
 SMALL = {"num_envs": 4, "rollout_steps": 60, "steps": 1_440, "threads": 1}  # six iterations, episodes crossing them
 
@@ -72,9 +74,8 @@ def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(240, 1441, 240))
 
 
-@pytest.mark.parametrize("setting", [{"episodic": False}, {"fresh_critic": True}], ids=str)
-def test_7_resumed_equals_uninterrupted_with_a_critic_that_is_not_the_usual_one(setting, tmp_path):
-    settings = small("rnd") | {"entropy": 0.01} | setting
+def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
+    settings = small("rnd") | {"episodic": False, "entropy": 0.01}
     whole = ex2.train("maze", "rnd+simhash", out=tmp_path / "whole", seed=3, **settings)
     ex2.train("maze", "rnd+simhash", out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
     assert ex2.resume(tmp_path / "parts").steps == whole.steps
@@ -262,3 +263,25 @@ def test_what_is_wrong_is_named_before_anything_is_written(settings, words, tmp_
     with pytest.raises(UsageError, match=re.escape(words)):
         ex2.train(**({"task": "maze", "out": tmp_path / "run"} | settings))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_may_begin_with_the_actor_of_another(tmp_path):
+    """With its actor and nothing else; and without the folder, once it has begun."""
+    settings = {"out": tmp_path / "second", "actor_of": str(tmp_path / "first")}
+    ex2.train("maze", "rnd", out=tmp_path / "first", seed=3, **small("rnd"))
+    ex2.train("maze", "none", **settings, seed=4, listener=stop_after(1), **small("none"))
+    before, begun, fresh = (
+        checkpoint.load(tmp_path / "first" / loop.CHECKPOINT)["policy"],
+        loop.Trainer(configure("maze", "none", seed=4, **small("none"))).agent.policy.state_dict(),
+        loop.Trainer(configure("maze", "none", seed=4, **small("none"))).agent.policy,
+    )
+    take_actor(fresh, before, "first")
+    for name, value in fresh.state_dict().items():
+        assert torch.equal(value, begun[name] if "value" in name or name.startswith("vf") else before[name]), name
+    shutil.rmtree(tmp_path / "first")
+    assert ex2.resume(tmp_path / "second").finished
+    with pytest.raises(UsageError, match="first"):
+        ex2.train("maze", "none", **settings | {"out": tmp_path / "third"}, **small("none"))
+    with pytest.raises(UsageError, match="second does not fit"):
+        ex2.train("cheetah", "none", out=tmp_path / "third", actor_of=str(tmp_path / "second"), **small("none"))
+    assert not (tmp_path / "third").exists()

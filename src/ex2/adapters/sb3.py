@@ -11,10 +11,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
-from torch import nn
 
 from ex2.adapters.stream import Stream
 from ex2.batch import Batch
@@ -37,8 +35,6 @@ class BonusCallback(BaseCallback):
         last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
         episodic: whether the bonus's returns end with an episode; if not, they have a value function of their own
             (`ex2.adapters.stream`).
-        fresh_critic: whether the agent's critic begins anew, at 0, once the weight has fallen to 0. What it has learned of the
-            bonus is no longer true then, and may go on feeding on itself where episodes are cut short.
         entropy: a reward for acting at random, entropy * -log pi(a|s), which keeps a policy from settling too soon.
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
@@ -53,7 +49,6 @@ class BonusCallback(BaseCallback):
         total_steps: int | None = None,
         last_frame: bool = False,
         episodic: bool = True,
-        fresh_critic: bool = False,
         entropy: float = 0.0,
         **settings: Any,
     ) -> None:
@@ -65,7 +60,7 @@ class BonusCallback(BaseCallback):
         self.centre = centre
         self.total_steps = total_steps
         self.last_frame = last_frame
-        self.episodic, self.fresh_critic, self.entropy = episodic, fresh_critic, entropy
+        self.episodic, self.entropy = episodic, entropy
         self.stream: Stream | None = None
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
@@ -110,23 +105,10 @@ class BonusCallback(BaseCallback):
         self._terminated: list[Any] = []
         self._truncated: list[Any] = []
         assert isinstance(self.model, OnPolicyAlgorithm)
-        if self.fresh_critic and self._weight_now() == 0.0 < self._weight_now(self.model.n_steps * self.model.n_envs):
-            self._begin_critic_anew(self.model.policy)
         self._current = self._original(self.model._last_obs)
         self._seconds = 0.0  # in the stream's critic
         if self.stream is not None:
             self.stream.begin()
-
-    def _weight_now(self, steps_ago: int = 0) -> float:
-        total = self.total_steps or self.model._total_timesteps
-        return self.weight.at(min(max(self.model.num_timesteps - steps_ago, 0) / total, 1.0))
-
-    @staticmethod
-    def _begin_critic_anew(policy: ActorCriticPolicy) -> None:
-        for parameter in policy.value_net.parameters():
-            nn.init.zeros_(parameter)
-        for parameter in (*policy.mlp_extractor.value_net.parameters(), *policy.value_net.parameters()):
-            policy.optimizer.state.pop(parameter, None)
 
     def _original(self, observation: Any) -> Any:
         """Observations as the environment gave them: a running normaliser must not move what has been visited.
@@ -180,7 +162,8 @@ class BonusCallback(BaseCallback):
         self.batch = Batch.of(seen[:-1], actions, reached, np.stack(self._terminated), np.stack(self._truncated))
         self._obs, self._finals = [], []
         raw, fitted = self.bonus.observe(self.batch)
-        weight = self._weight_now()
+        total = self.total_steps or self.model._total_timesteps
+        weight = self.weight.at(min(self.model.num_timesteps / total, 1.0))
         scores = centred(raw, self.batch.mask, self.centre)
         self.bonuses = (weight * scores).numpy()
         buffer.rewards += (self.bonuses if self.stream is None else 0.0) - self.entropy * buffer.log_probs

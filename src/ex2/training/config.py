@@ -28,7 +28,7 @@ FREE = {
     "centre": "str",
     "entropy": "float",
     "episodic": "bool",
-    "fresh_critic": "bool",
+    "actor_of": "str",
     "clip_reward": "bool",
     "stack": "int",
 }
@@ -69,8 +69,9 @@ class Config:
     entropy: float = 0.0
     """A reward for acting at random, this times -log pi(a|s)."""
     episodic: bool = True
-    fresh_critic: bool = False
     """Whether the bonus's returns end with an episode; if not, they have a value function of their own."""
+    actor_of: str = ""
+    """The folder of a run whose actor this one began with; its critic and its bonus begin anew."""
     checkpoint_every: int = 25
     """Iterations between checkpoints."""
     clip_reward: bool = False

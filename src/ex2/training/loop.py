@@ -24,7 +24,7 @@ from ex2.tasks import TASKS, make_vector_env
 from ex2.training import checkpoint
 from ex2.training.config import Config, Seeds, configure
 from ex2.training.metrics import Metrics, Row, numbers, read
-from ex2.training.policy import make_agent
+from ex2.training.policy import make_agent, take_actor
 
 CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
 SCORE_EPISODES = 20
@@ -68,7 +68,6 @@ class Trainer:
                 device=config.device,
                 last_frame=config.stack > 1,
                 entropy=config.entropy,
-                fresh_critic=config.fresh_critic,
                 episodic=config.episodic,
                 **config.bonus_settings,
             )
@@ -214,14 +213,20 @@ def train(
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{bonus}-{seed}"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
+    actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
     trainer = Trainer(config)
     try:
+        if actor:
+            take_actor(trainer.agent.policy, actor, config.actor_of)
         folder.mkdir(parents=True, exist_ok=True)
         config.save(folder / CONFIG)
         checkpoint.save(folder / CHECKPOINT, trainer.state())
     except OSError as error:
         trainer.env.close()
         raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): choose another --out.") from None
+    except UsageError:
+        trainer.env.close()
+        raise
     return _run(trainer, folder, listener)
 
 

@@ -128,3 +128,18 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     env.seed(seeds.environment)
     agent.set_logger(Logger(None, []))
     return agent
+
+
+def take_actor(policy: ActorCriticPolicy, other: dict[str, Tensor], source: str) -> None:
+    """Begins with the actor of another run's policy, as it was saved; the critic stays as it is."""
+    critic = ("value_net.", "mlp_extractor.value_net.", "vf_features_extractor.")
+    own = {name for name in policy.state_dict() if not name.startswith(critic)}
+    taken = {name: value for name, value in other.items() if name in own}
+    try:
+        if set(taken) != own:
+            raise RuntimeError
+        policy.load_state_dict(policy.state_dict() | taken)
+    except RuntimeError:
+        raise UsageError(
+            f"The actor of {source} does not fit: its task, policy.hidden and policy.convolutions must be these."
+        ) from None
