@@ -131,7 +131,7 @@ class BonusCallback(BaseCallback):
         for index in np.flatnonzero(done):
             final: Any = infos[index]["terminal_observation"]
             final = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
-            self._refuse_non_finite(final[None], "observation", int(index))
+            self._refuse_non_finite(np.asarray(final)[None], "observation", int(index))
             self._finals.append((len(self._obs), int(index), final[-1:] if self.last_frame else final))
             truncated[index] = infos[index].get("TimeLimit.truncated", False)
         self._refuse_non_finite(self.locals["rewards"], "reward")
