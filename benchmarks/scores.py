@@ -1,6 +1,6 @@
 """A row of the paper's table: every method that a task has a preset for, several seeds, at the paper's budget.
 
-    python benchmarks/scores.py maze             # writes results/maze.csv anew (about a quarter of an hour on 2 cores)
+    python benchmarks/scores.py maze             # writes results/maze.csv anew (about half an hour on 2 cores)
     python benchmarks/scores.py maze --bonuses histogram none --set algo.cg_damping=0.1 \\
         --runs runs/benchmark-maze-damped --out results/maze-damped.csv
     python benchmarks/scores.py cheetah --bonuses kernel-exemplar amortized none --seeds 100 101 102

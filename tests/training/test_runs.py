@@ -285,3 +285,12 @@ def test_a_run_may_begin_with_the_actor_of_another(tmp_path):
     with pytest.raises(UsageError, match="second does not fit"):
         ex2.train("cheetah", "none", out=tmp_path / "third", actor_of=str(tmp_path / "second"), **small("none"))
     assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_run_of_a_gpu_is_opened_without_one(tmp_path):
+    ex2.train("maze", "rnd", out=tmp_path / "run", seed=3, listener=stop_after(1), **small("rnd"))
+    config = json.loads((tmp_path / "run" / loop.CONFIG).read_text())
+    (tmp_path / "run" / loop.CONFIG).write_text(json.dumps(config | {"device": "cuda"}))
+    with pytest.warns(UserWarning, match="opened on the CPU"):
+        assert ex2.resume(tmp_path / "run").finished

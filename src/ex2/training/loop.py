@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -244,6 +245,7 @@ def load(folder: str | Path) -> Trainer:
     folder = Path(folder)
     config = Config.load(folder / CONFIG)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
+        warnings.warn(f"The run {folder} is of {config.device}, which is not here: it is opened on the CPU.", stacklevel=2)
         config = replace(config, device="cpu")
     state = checkpoint.load(folder / CHECKPOINT)
     trainer = Trainer(config)
