@@ -44,7 +44,7 @@ from ex2.bonus import parameters
 from ex2.plots import save
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
-from ex2.training.trpo import CurvatureTRPO
+from ex2.training.trpo import TRPO
 
 RESULTS = Path("results")
 WORLD_STEPS, ENVS, ROLLOUT = 100_000, 32, 64
@@ -120,7 +120,7 @@ def explore(job: tuple[str, str, int]) -> dict[str, Any]:
     world = World(ENVS, **WORLDS[name])
     env = GymnasiumVecEnv(world)
     env.seed(seed)
-    agent = CurvatureTRPO(
+    agent = TRPO(
         "MlpPolicy",
         env,
         n_steps=ROLLOUT,

@@ -1,6 +1,10 @@
 """EX2: exploration with exemplar models for reinforcement learning (Fu, Co-Reyes, Levine, NIPS 2017)."""
 
+import os
 from typing import Any
+
+# A thread of PyTorch's that waits would spin, and take the core that games are played on: a tenth of Doom's and Atari's speed.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from ex2.batch import Batch
 from ex2.bonus import BONUSES, Bonus, DensityBonus, make_bonus

@@ -105,19 +105,26 @@ def test_a_stream_of_its_own_sees_stacks_of_frames():
     """Frames are stored once, but its critic learns from the very stacks that the agent acted on."""
     settings = {"num_envs": 2, "rollout_steps": 40, "episodic": False, "threads": 1}
     trainer = Trainer(configure("freeway", "rnd", overrides={"algo.batch_size": 80}, **settings))
-    stream, seen, learned = trainer.callback.stream, [], []
-    values = stream.policy.predict_values
+    acted, learned = [], []
 
-    def watched(observations):
-        (learned if torch.is_grad_enabled() else seen).extend(row.numpy().tobytes() for row in observations)
-        return values(observations)
+    def watch(module, rows):
+        def hook(_, inputs):
+            if not torch.is_grad_enabled() or rows is learned:
+                rows.append([row.numpy().tobytes() for row in inputs[0]])
 
-    stream.policy.predict_values = watched
+        module.register_forward_pre_hook(hook)
+
+    watch(trainer.agent.policy.pi_features_extractor, acted)
+    watch(trainer.callback.stream.critic, learned)
     trainer.iterate()
     trainer.env.close()
-    assert len(seen) == 82  # and what comes after the last step
-    assert len(set(seen)) > 40
-    assert sorted(learned) == sorted(4 * seen[:80])
+    steps = [row for rows in acted[:40] for row in rows]
+    assert len(steps) == 80
+    assert len(set(steps)) > 40
+    last, values, *fits = learned  # behind the last step, all that was acted on, and four times over it
+    assert len(last) == 2
+    assert values == steps
+    assert sorted(row for rows in fits for row in rows) == sorted(4 * steps)
 
 
 def test_a_policy_with_a_memory_has_no_stream_of_its_own():

@@ -106,9 +106,6 @@ class BonusCallback(BaseCallback):
         self._truncated: list[Any] = []
         assert isinstance(self.model, OnPolicyAlgorithm)
         self._current = self._original(self.model._last_obs)
-        self._seconds = 0.0  # in the stream's critic
-        if self.stream is not None:
-            self.stream.begin()
 
     def _original(self, observation: Any) -> Any:
         """Observations as the environment gave them: a running normaliser must not move what has been visited.
@@ -121,10 +118,6 @@ class BonusCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         done, infos = self.locals["dones"], self.locals["infos"]
-        if self.stream is not None:
-            started = time.perf_counter()
-            self.stream.see(self.locals["obs_tensor"])
-            self._seconds += time.perf_counter() - started
         after = self._original(self.locals["new_obs"])
         self._refuse_non_finite(after, "observation")
         truncated = np.zeros_like(done)
@@ -169,15 +162,13 @@ class BonusCallback(BaseCallback):
         buffer.rewards += (self.bonuses if self.stream is None else 0.0) - self.entropy * buffer.log_probs
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
         if self.stream is not None:
-            found = self.stream.advantages(scores.numpy())
-            buffer.advantages += weight * found
-            self.stream.learn(found)
+            buffer.advantages += weight * self.stream.take(scores.numpy())
         self.metrics = {
             "bonus/mean": float(raw.mean()),
             "bonus/std": float(raw.std(unbiased=False)),
             "bonus/weight": weight,
             "entropy": -float(buffer.log_probs.mean()),
-            "bonus/seconds": self._seconds + time.perf_counter() - started,
+            "bonus/seconds": time.perf_counter() - started,
         } | {f"bonus/{name}": value for name, value in fitted.items()}
         for name, value in self.metrics.items():
             self.logger.record(name, value)

@@ -16,7 +16,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 from ex2.errors import UsageError
-from ex2.training.frames import FrameRolloutBuffer
+from ex2.training.rollout import Observations, critic_of, fit_critic, prepared
 
 EPOCHS = 4  # over a rollout
 MINIBATCH = 500
@@ -36,26 +36,13 @@ class Stream:
         self.policy = copy.deepcopy(model.policy)
         nn.init.zeros_(self.policy.value_net.weight)
         nn.init.zeros_(self.policy.value_net.bias)
-        self.critic = nn.ModuleList(
-            [self.policy.vf_features_extractor, self.policy.mlp_extractor.value_net, self.policy.value_net]
-        )
+        self.critic = critic_of(self.policy)
         self.optimiser = torch.optim.Adam(self.critic.parameters(), LEARNING_RATE)
         self.scale = 0.0  # of the values: the deviation of the first rollout's returns, which may be in the hundreds
-        self.begin()
 
-    def begin(self) -> None:
-        """Forgets the values of the rollout before."""
-        self._values: list[np.ndarray] = []
-
-    @torch.no_grad()
-    def see(self, observations: torch.Tensor) -> None:
-        """Takes in the observations that the agent acts on, a step at a time."""
-        self._values.append(self.scale * self.policy.predict_values(observations).flatten().cpu().numpy())
-
-    def advantages(self, scores: np.ndarray) -> np.ndarray:
-        """Of scores [T, N], by generalised advantage estimation over the ends of episodes.
-
-        The value behind the last step is that of the observation the next rollout begins with.
+    def take(self, scores: np.ndarray) -> np.ndarray:
+        """The advantages of a rollout's scores [T, N], by generalised advantage estimation over the ends of episodes; then fits
+        the critic to their returns. The value behind the last step is that of the observation the next rollout begins with.
         """
         model = self.model
         if not self.scale:  # the critic's values were 0, whatever their scale
@@ -63,30 +50,17 @@ class Stream:
             for step in reversed(range(len(scores))):
                 returns[step] = scores[step] + model.gamma * returns[step + 1]
             self.scale = float(returns[:-1].std())
-        self.see(model.policy.obs_to_tensor(model._last_obs)[0])  # type: ignore[arg-type]
-        values = np.stack(self._values)
+        seen = Observations(model.rollout_buffer, self.policy)
+        with torch.no_grad():
+            last = self.critic(prepared(self.policy, model._last_obs))
+        values = self.scale * torch.cat([seen.through(self.critic), last]).cpu().numpy().reshape(len(scores) + 1, -1)
         found, running = np.zeros_like(scores), np.zeros(scores.shape[1], scores.dtype)
         for step in reversed(range(len(scores))):
             running = scores[step] + model.gamma * values[step + 1] - values[step] + model.gamma * model.gae_lambda * running
             found[step] = running
+        returns = (found + values[:-1]).ravel() / (self.scale or 1.0)
+        fit_critic(self.critic, self.optimiser, seen, returns, epochs=EPOCHS, batch_size=MINIBATCH, generator=self.generator)
         return found
-
-    def learn(self, advantages: np.ndarray) -> None:
-        """Fits the critic to the returns."""
-        buffer = self.model.rollout_buffer
-        returns = (advantages + np.stack(self._values[:-1])).ravel()
-        targets = torch.as_tensor(returns / (self.scale or 1.0), dtype=torch.float32, device=self.policy.device)
-        held = buffer.observations.reshape(len(returns), *buffer.observations.shape[2:])
-        for _ in range(EPOCHS):
-            for rows in torch.randperm(len(returns), generator=self.generator).split(MINIBATCH):
-                seen = held[rows.numpy()]
-                if isinstance(buffer, FrameRolloutBuffer):
-                    seen = buffer.frames[seen]
-                values = self.policy.predict_values(buffer.to_torch(seen)).flatten()
-                loss = (values - targets[rows.to(targets.device)]).square().mean()
-                self.optimiser.zero_grad()
-                loss.backward()
-                self.optimiser.step()
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -7,9 +7,9 @@ import warnings
 from typing import Any
 
 import numpy as np
+import stable_baselines3
 import torch
 from gymnasium import spaces
-from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -21,9 +21,15 @@ from ex2.batch import is_bounded
 from ex2.errors import UsageError, unknown
 from ex2.training.config import Config, Seeds
 from ex2.training.frames import FrameRolloutBuffer
-from ex2.training.trpo import CurvatureTRPO
+from ex2.training.rollout import Rollouts
+from ex2.training.trpo import TRPO
 
-ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"trpo": CurvatureTRPO, "ppo": PPO}
+
+class PPO(Rollouts, stable_baselines3.PPO):
+    """Stable-Baselines3's PPO, with faster rollouts."""
+
+
+ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"trpo": TRPO, "ppo": PPO}
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
@@ -93,6 +99,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
         "net_arch": {"pi": hidden, "vf": hidden},
         "activation_fn": ACTIVATIONS[policy.get("activation", "tanh")],
         "log_std_init": math.log(policy.get("initial_std", 1.0)),
+        "optimizer_kwargs": {"eps": 1e-5, "fused": True},  # a kernel for all parameters, where Adam would have dozens
     }
     if "convolutions" in policy:
         # The critic has layers of its own: TRPO's trust region holds for the actor's parameters only.
@@ -103,6 +110,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
         }
     kind = ALGORITHMS[config.algo]
     seeds = Seeds.of(config.seed)
+    horizon: dict[str, Any] = {"total_steps": config.steps} if config.algo == "trpo" else {}
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
@@ -116,6 +124,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
                 rollout_buffer_class=FrameRolloutBuffer if config.stack > 1 else None,
                 seed=seeds.algorithm,
                 device=config.device,
+                **horizon,
                 **config.algo_settings,
             )
     except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:

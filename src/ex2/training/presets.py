@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-TRPO = {"gamma": 0.99, "gae_lambda": 0.97, "target_kl": 0.01, "learning_rate": 1e-3, "n_critic_updates": 10}
+TRPO = {
+    "gamma": 0.99,
+    "gae_lambda": 0.97,
+    "target_kl": 0.01,
+    "cg_max_steps": 10,
+    "learning_rate": 1e-3,
+    "n_critic_updates": 10,
+}
 PPO = {"gamma": 0.99, "gae_lambda": 0.97, "learning_rate": 3e-4, "n_epochs": 10}
 
 # The paper's weight of the bonus, and of the amortized model's KL.
@@ -142,7 +149,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rollout_steps": 100,  # 5,000 steps an iteration
         "threads": 1,
         "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
-        "algo": {"trpo": {**TRPO, "curvature_share": 1.0, "batch_size": 500}, "ppo": {**PPO, "batch_size": 500}},
+        "algo": {"trpo": {**TRPO, "curvature_share": 0.25, "batch_size": 1_000}, "ppo": {**PPO, "batch_size": 500}},
         "bonus": {
             "none": {"weight": {"start": 0.0}},
             # Novel in the four directions that change most slowly: where the body is, not how its joints whirl. In all 20
@@ -200,7 +207,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
         # A stroke pays off late: a long discount (the paper has 0.99), and a GAE lambda of 1 as in the authors' code.
         "algo": {
-            "trpo": {**TRPO, "gamma": 0.995, "gae_lambda": 1.0, "curvature_share": 1.0, "batch_size": 500},
+            "trpo": {**TRPO, "gamma": 0.995, "gae_lambda": 1.0, "curvature_share": 0.25, "batch_size": 500},
             "ppo": {**PPO, "batch_size": 500},
         },
         "bonus": {
@@ -262,7 +269,6 @@ PRESETS: dict[str, dict[str, Any]] = {
                 **TRPO,
                 "gae_lambda": 1.0,
                 "curvature_share": 0.125,
-                "cg_max_steps": 10,
                 "batch_size": 500,
                 "n_critic_updates": 3,
             },

@@ -1,93 +1,154 @@
-"""sb3-contrib's TRPO with a cheaper Fisher matrix: for policies on images it is nearly all of an update's cost.
+"""TRPO (Schulman et al. 2015): the best step by a linear objective within a trust region of the KL divergence.
 
-The Fisher matrix is J^T M J, with J the Jacobian of the policy's outputs by its parameters and M the curvature of the KL
-divergence by those outputs, which is known: diag(p) - p p^T for logits, 1 / sigma^2 for means and 2 for log sigma. A product
-with it takes one pass forwards and one backwards, where differentiating the KL divergence twice takes several; and it needs no
-more than a share of the states: the line search that follows holds the trust region on all of them.
+The settings, and what an update does, are sb3-contrib's; three things make it cheaper:
+
+- The Fisher matrix is J^T M J, with J the Jacobian of the policy's outputs by its parameters and M the curvature of the KL
+  divergence by those outputs, which is known: diag(p) - p p^T for logits, 1 / sigma^2 for means and 2 for log sigma. A product
+  with it takes one pass forwards and one backwards, where differentiating the KL divergence twice takes several; and it needs
+  no more than a share of the states: the line search that follows holds the trust region on all of them.
+- Observations stay on the policy's device, in the form they are stored in, and go through the networks in chunks: neither time
+  nor memory goes into copies of them.
+- The critic's steps do nothing else (`torch.optim.Adam` as one kernel, no gradients for the actor).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import sb3_contrib
 import torch
-from gymnasium import spaces
-from sb3_contrib import TRPO
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.preprocessing import preprocess_obs
+from sb3_contrib.common.utils import conjugate_gradient_solver
+from stable_baselines3.common.utils import explained_variance
 from torch import Tensor, nn
+from torch.distributions import kl_divergence
 from torch.func import functional_call, jvp
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-Gradients = tuple[list[nn.Parameter], Tensor, Tensor, list[tuple[int, ...]]]
-
-
-class Outputs(nn.Module):
-    """Observations -> what a policy's distribution is made of: logits, or means. Its parameters are the actor's."""
-
-    def __init__(self, policy: ActorCriticPolicy) -> None:
-        super().__init__()
-        self.features, self.body, self.head = policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.head(self.body(self.features(observations)))
+from ex2.training.rollout import Observations, Rollouts, actions_of, actor_of, critic_of, distribution, fit_critic, log_chances
 
 
-class CurvatureTRPO(TRPO):
-    """TRPO with the Fisher matrix from `curvature_share` of the states of a rollout; None leaves it to sb3-contrib."""
+class TRPO(Rollouts, sb3_contrib.TRPO):
+    """sb3-contrib's TRPO, leaner.
 
-    def __init__(self, *args: Any, curvature_share: float | None = None, **settings: Any) -> None:
-        if curvature_share is not None and not 0.0 < curvature_share <= 1.0:
+    Args:
+        curvature_share: of the states of a rollout, for the Fisher matrix.
+        final_kl: what `target_kl` falls to, linearly, over `total_steps`; by default it stays.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        curvature_share: float = 1.0,
+        final_kl: float | None = None,
+        total_steps: int | None = None,
+        **settings: Any,
+    ) -> None:
+        if not 0.0 < curvature_share <= 1.0:
             raise ValueError(f"curvature_share={curvature_share} must be above 0 and at most 1")
-        self.curvature_share = curvature_share
+        if final_kl is not None and (final_kl < 0.0 or not total_steps):
+            raise ValueError(f"final_kl={final_kl} must be at least 0, and total_steps={total_steps} be given with it")
+        self.curvature_share, self.final_kl, self.total_steps = curvature_share, final_kl, total_steps
         super().__init__(*args, **settings)
 
     def train(self) -> None:
         """An update; where all advantages are 0 there is nothing to learn, and nothing changes."""
         if self.rollout_buffer.advantages.any():
-            super().train()
-            self.__dict__.pop("_seen", None)  # a share of the rollout, and its way through the network
-            self.__dict__.pop("_linked", None)
-        else:
-            self._n_updates += 1
-            self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+            self.policy.set_training_mode(True)
+            self._update_learning_rate(self.policy.optimizer)
+            seen = Observations(self.rollout_buffer, self.policy)
+            self._improve(seen)
+            self._evaluate(seen)
+            if hasattr(self.policy, "log_std"):
+                self.logger.record("train/std", self.policy.log_std.exp().mean().item())
+        self._n_updates += 1
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
-    def _compute_actor_grad(self, kl_div: Tensor, policy_objective: Tensor) -> Gradients:
-        if self.curvature_share is None:
-            return super()._compute_actor_grad(kl_div, policy_objective)
-        self._link(self.curvature_share)
-        actor = list(self._outputs.parameters())
-        if isinstance(self.action_space, spaces.Box):
-            actor.insert(0, self.policy.log_std)
-        gradients = torch.autograd.grad(policy_objective, actor, retain_graph=True)
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        return actor, flat, flat, [value.shape for value in actor]
+    @property
+    def trust(self) -> float:
+        """The KL divergence that an update may come to."""
+        if self.final_kl is None:
+            return self.target_kl
+        assert self.total_steps
+        return self.target_kl + (self.final_kl - self.target_kl) * min(self.num_timesteps / self.total_steps, 1.0)
 
-    def _link(self, share: float) -> None:
-        """Runs the actor on a share of the states, and keeps what products with the Fisher matrix need."""
-        states = self.rollout_buffer.buffer_size * self.rollout_buffer.n_envs
-        rows = torch.arange(0, states, 1.0 / share).long().clamp_max(states - 1)
-        observations = self.rollout_buffer._get_samples(rows.numpy()).observations
-        policy = self.policy
-        self._seen = preprocess_obs(observations, policy.observation_space, normalize_images=policy.normalize_images)
-        self._outputs = Outputs(policy)
-        self._weights = {name: value.detach().clone() for name, value in self._outputs.named_parameters()}
-        self._linked = self._outputs(self._seen)
+    def _improve(self, seen: Observations) -> None:
+        """The actor's step."""
+        buffer, actor, log_std = self.rollout_buffer, actor_of(self.policy), getattr(self.policy, "log_std", None)
+        parameters = [*actor.parameters()] if log_std is None else [log_std, *actor.parameters()]
+        actions = actions_of(buffer)
+        worth, chances = (torch.as_tensor(part, device=self.device).flatten() for part in (buffer.advantages, buffer.log_probs))
+        if self.normalize_advantage:
+            worth = (worth - worth.mean()) / (worth.std() + 1e-8)
 
-    def hessian_vector_product(
-        self, params: list[nn.Parameter], grad_kl: Tensor, vector: Tensor, retain_graph: bool = True
-    ) -> Tensor:
-        if self.curvature_share is None:
-            return super().hessian_vector_product(params, grad_kl, vector, retain_graph)
-        parts = [part.view_as(value) for part, value in zip(vector.split([p.numel() for p in params]), params, strict=True)]
-        first = len(parts) - len(self._weights)  # behind log sigma, where there is one
-        tangents = dict(zip(self._weights, parts[first:], strict=True))
-        outputs, change = jvp(lambda w: functional_call(self._outputs, w, (self._seen,)), (self._weights,), (tangents,))  # type: ignore[misc]
-        spread = []
-        if isinstance(self.action_space, spaces.Discrete):
-            chances = outputs.softmax(1)
-            bent = chances * (change - (chances * change).sum(1, keepdim=True)) / len(outputs)
-        else:  # sb3-contrib takes the mean of the divergence over the dimensions of an action, too
-            bent = change * (-2.0 * self.policy.log_std.detach()).exp() / outputs.numel()
-            spread = [2.0 * parts[0] / outputs.shape[1]]
-        products = torch.autograd.grad(self._linked, params[first:], bent, retain_graph=True)
-        return torch.cat([part.reshape(-1) for part in (*spread, *products)]) + self.cg_damping * vector
+        before = parameters_to_vector(parameters).detach()
+        objective, gradient, outputs = 0.0, torch.zeros_like(before), []
+        for rows, observations in seen.chunks(seen.rows):
+            outputs.append(actor(observations))
+            ratio = (log_chances(distribution(outputs[-1], log_std), actions[rows]) - chances[rows]).exp()
+            part = (worth[rows] * ratio).sum() / len(seen)
+            gradient += parameters_to_vector(torch.autograd.grad(part, parameters))
+            objective += part.item()
+        old = distribution(torch.cat(outputs).detach(), None if log_std is None else log_std.detach().clone())
+
+        some = torch.arange(0, len(seen), 1.0 / self.curvature_share, dtype=torch.float64).long().clamp_max(len(seen) - 1)
+        fisher = Fisher(actor, log_std, [part for _, part in seen.chunks(some.to(self.device))], self.cg_damping)
+        direction = conjugate_gradient_solver(fisher, gradient, max_iter=self.cg_max_steps)
+        step = (2.0 * self.trust / (direction @ fisher(direction))).sqrt() * direction
+
+        with torch.no_grad():
+            for trial in range(self.line_search_max_iter):
+                vector_to_parameters(before + self.line_search_shrinking_factor**trial * step, parameters)
+                now = distribution(seen.through(actor), log_std)
+                reached = (worth * (log_chances(now, actions) - chances).exp()).mean().item()
+                divergence = kl_divergence(now, old).mean().item()
+                found = divergence < self.trust and reached > objective
+                if found:
+                    break
+            else:
+                vector_to_parameters(before, parameters)
+                reached, divergence = objective, 0.0
+        self.logger.record("train/policy_objective", reached)
+        self.logger.record("train/kl_divergence_loss", divergence)
+        self.logger.record("train/is_line_search_success", float(found))
+
+    def _evaluate(self, seen: Observations) -> None:
+        """The critic's steps."""
+        buffer, epochs = self.rollout_buffer, self.n_critic_updates
+        error = fit_critic(
+            critic_of(self.policy), self.policy.optimizer, seen, buffer.returns, epochs=epochs, batch_size=self.batch_size
+        )
+        self.logger.record("train/value_loss", error)
+        self.logger.record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
+
+
+class Fisher:
+    """Vectors -> the Fisher matrix of an actor on some observations, plus damping, times the vector; log sigma comes first."""
+
+    def __init__(self, actor: nn.Module, log_std: Tensor | None, observations: list[Tensor], damping: float) -> None:
+        self.actor, self.damping, self.parameters = actor, damping, list(actor.parameters())
+        self.weights = {name: value.detach().clone() for name, value in actor.named_parameters()}
+        self.passes = [(seen, actor(seen)) for seen in observations]
+        self.count = sum(len(seen) for seen in observations)
+        self.precision = None if log_std is None else (-2.0 * log_std.detach()).exp()
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        first = 0 if self.precision is None else len(self.precision)
+        parts = vector[first:].split([value.numel() for value in self.parameters])
+        tangents = {name: part.view_as(value) for (name, value), part in zip(self.weights.items(), parts, strict=True)}
+        product = self.damping * vector
+        if self.precision is not None:  # the mean over the dimensions of an action, too, as sb3-contrib has it
+            product[:first] += 2.0 * vector[:first] / first
+        for seen, outputs in self.passes:
+            _, change = jvp(partial(self._act, seen), (self.weights,), (tangents,))  # type: ignore[misc]
+            if self.precision is None:
+                chances = outputs.detach().softmax(1)
+                bent = chances * (change - (chances * change).sum(1, keepdim=True)) / self.count
+            else:
+                bent = change * self.precision / (first * self.count)
+            slopes = torch.autograd.grad(outputs, self.parameters, bent, retain_graph=True)
+            product[first:] += parameters_to_vector(slopes)
+        return product
+
+    def _act(self, seen: Tensor, weights: dict[str, Tensor]) -> Tensor:
+        return functional_call(self.actor, weights, (seen,))
