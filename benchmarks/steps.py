@@ -19,8 +19,8 @@ from ex2.training.loop import history
 
 BATCHES = {"maze": (20, 1_024), "cheetah": (50, 1_024), "gather": (50, 1_024), "doom": (8, 20)}
 ATARI = (8, 32)
-TRAINED = {"freeway": {"num_envs": 32, "rollout_steps": 250, "algo.batch_size": 1_000}}
-"""Settings for the training figure where the preset's iteration takes minutes on 2 cores."""
+SHORTER = {"freeway": {"num_envs": 32, "rollout_steps": 250, "algo.batch_size": 1_000}}
+"""Settings for the training figure on a CPU, where the preset's iteration takes minutes."""
 
 
 def single(env_id: str, seconds: float) -> float:
@@ -53,9 +53,14 @@ def batched(name: str, num_envs: int, seconds: float) -> float:
     return rate
 
 
+def shorter(name: str, device: str) -> dict[str, int]:
+    """The settings that a training is measured with, beside its preset."""
+    return dict(SHORTER.get(name, {})) if device == "cpu" else {}
+
+
 def trained(name: str, bonus: str, iterations: int, device: str) -> float:
     """Steps per second of a whole training, without its first iterations: the median of the rest."""
-    settings = dict(TRAINED.get(name, {}))
+    settings = shorter(name, device)
     if bonus == "none":
         settings["policy.zero_critic"] = False  # else there would be no update to time where there is no reward
     config = configure(name, bonus, overrides=settings)
@@ -88,7 +93,7 @@ def main() -> None:
     print("\n| task | environments | bare, steps/s |" + "".join(f" {bonus} |" for bonus in bonuses))
     print("|---|---|---|" + "---|" * len(bonuses))
     for name in options.tasks:
-        num_envs = configure(name, overrides=TRAINED.get(name, {})).num_envs
+        num_envs = configure(name, overrides=shorter(name, options.device)).num_envs
         bare = batched(name, num_envs, options.seconds)
         shares = [trained(name, bonus, options.iterations, options.device) / bare for bonus in bonuses]
         print(f"| {name} | {num_envs} | {bare:,.0f} |" + "".join(f" {share:.2f} |" for share in shares), flush=True)

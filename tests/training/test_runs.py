@@ -90,6 +90,34 @@ def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, tmp_path):
     same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
 
 
+@pytest.mark.parametrize("algo", ["trpo", "ppo"])
+def test_7_resumed_equals_uninterrupted_with_a_standardised_critic(algo, tmp_path):
+    """Its moments hold every observation that was seen, and each of them once."""
+    settings = small("kernel-exemplar") | {"algo": algo}
+    settings["overrides"] = settings["overrides"] | {"policy.standardise_critic": True, "policy.critic_hidden": [16]}
+    seen, episodes = [], loop.Trainer.iterate
+
+    def watched(trainer):
+        row = episodes(trainer)
+        seen.append(trainer.agent.rollout_buffer.observations.reshape(-1, 33).copy())
+        return row
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Trainer, "iterate", watched)
+        whole = ex2.train("gather", out=tmp_path / "whole", seed=3, **settings)
+    ex2.train("gather", out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
+    assert ex2.resume(tmp_path / "parts").steps == whole.steps
+    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
+    policy, rows = loop.load(tmp_path / "whole").agent.policy, np.concatenate(seen)
+    assert len(rows) == whole.steps
+    moments = policy.vf_features_extractor.moments
+    np.testing.assert_allclose(moments.mean, rows.mean(0, dtype=np.float64), atol=1e-6)
+    np.testing.assert_allclose(moments.spread(), np.maximum(rows.std(0, dtype=np.float64), 1e-3), rtol=1e-4)
+    assert policy.vf_features_extractor(torch.as_tensor(rows)).std(0)[:12].min() > 0.9
+    assert (policy.vf_features_extractor(torch.full((1, 33), 1e6)) == 5.0).all()
+    assert policy.mlp_extractor.value_net[0].out_features == 16
+
+
 @pytest.mark.parametrize("task", ["doom", "freeway"])
 def test_games_go_on_with_fresh_episodes(task, tmp_path):
     """What was learned and remembered goes on; the same run stopped at the same place goes on in the same way."""
@@ -257,6 +285,9 @@ def test_outside_the_main_thread(tmp_path):
         ({"task": "cheetah", "bonus": "histogram"}, "no preset for the bonus 'histogram' on cheetah"),
         ({"task": "venture", "overrides": {"task.stiky": 0.25}}, "does not take these settings"),
         ({"task": "doom", "overrides": {"policy.convolutions": [[16, 40, 2]]}}, "too small for the convolutions"),
+        ({"task": "doom", "overrides": {"policy.standardise_critic": True}}, "standardise_critic is for vectors"),
+        ({"overrides": {"policy.standardise_critic": True}}, "not together with scale_critic"),
+        ({"overrides": {"policy.critic_hidden": [0]}}, "critic_hidden=[0]"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_is_written(settings, words, tmp_path):

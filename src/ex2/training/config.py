@@ -36,7 +36,9 @@ FREE = {
 POLICY = {
     "hidden": "list",
     "activation": "str",
+    "critic_hidden": "list",
     "scale_critic": "bool",
+    "standardise_critic": "bool",
     "zero_critic": "bool",
     "initial_std": "float",
     "convolutions": "list",

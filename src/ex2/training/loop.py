@@ -25,7 +25,7 @@ from ex2.tasks import TASKS, make_vector_env
 from ex2.training import checkpoint
 from ex2.training.config import Config, Seeds, configure
 from ex2.training.metrics import Metrics, Row, numbers, read
-from ex2.training.policy import make_agent, take_actor
+from ex2.training.policy import make_agent, take_actor, take_in
 
 CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
 SCORE_EPISODES = 20
@@ -107,6 +107,7 @@ class Trainer:
             log_interval=None,  # type: ignore[arg-type]
             reset_num_timesteps=False,
         )
+        take_in(self.agent)
         elapsed = time.perf_counter() - started
         self.seconds += elapsed
         self.bonus_seconds += self.callback.metrics["bonus/seconds"]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ex2.batch import is_bounded
 from ex2.errors import UsageError, unknown
+from ex2.networks import LARGEST, Moments
 from ex2.training.config import Config, Seeds
 from ex2.training.frames import FrameRolloutBuffer
 from ex2.training.rollout import Rollouts
@@ -48,6 +49,25 @@ class Scaled(BaseFeaturesExtractor):
         return (observations.flatten(1) - self.middle) / self.reach
 
 
+class Standardised(BaseFeaturesExtractor):
+    """Vectors, each number by its running mean and deviation: small ones (a sensor's) are heard beside large ones (a speed)."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space, spaces.flatdim(space))
+        self.moments = Moments(self.features_dim)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.moments(observations.flatten(1)).clamp(-LARGEST, LARGEST)
+
+
+def take_in(agent: OnPolicyAlgorithm) -> None:
+    """Takes the observations of a rollout into the moments of a critic that standardises."""
+    extractor = agent.policy.vf_features_extractor
+    if isinstance(extractor, Standardised):
+        seen = agent.rollout_buffer.observations
+        extractor.moments.update(torch.as_tensor(seen.reshape(-1, extractor.features_dim), device=agent.device))
+
+
 class Convolutions(BaseFeaturesExtractor):
     """Images [M, channels, height, width] through convolutions of (filters, kernel, stride), each followed by a relu."""
 
@@ -70,12 +90,12 @@ class Convolutions(BaseFeaturesExtractor):
 
 
 class ScaledCriticPolicy(ActorCriticPolicy):
-    """An actor that sees observations as they are, and a critic that sees them scaled."""
+    """An actor that sees observations as they are, and a critic that sees them scaled, or standardised."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, critic_features: type[Scaled] | type[Standardised] = Scaled, **settings: Any) -> None:
         super().__init__(*args, **{**settings, "share_features_extractor": False})
         assert isinstance(self.observation_space, spaces.Box)
-        self.vf_features_extractor = Scaled(self.observation_space)
+        self.vf_features_extractor = critic_features(self.observation_space)
 
 
 def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
@@ -86,21 +106,28 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     hidden = list(policy.get("hidden", [64, 64]))
     if not all(type(units) is int and units > 0 for units in hidden):
         raise UsageError(f"hidden={hidden} must be whole numbers of at least 1, the units of each layer.")
+    critic = list(policy.get("critic_hidden", hidden))
+    if not all(type(units) is int and units > 0 for units in critic):
+        raise UsageError(f"critic_hidden={critic} must be whole numbers of at least 1, the units of each layer.")
     if policy.get("initial_std", 1.0) <= 0.0:
         raise UsageError(f"initial_std={policy['initial_std']} must be above 0.")
     space = env.observation_space
     if policy.get("scale_critic") and not (is_bounded(space) and np.issubdtype(space.dtype, np.floating)):
         raise UsageError(f"scale_critic needs observations with bounds to scale by, not {space}.")
+    if policy.get("standardise_critic") and (len(space.shape or ()) != 1 or policy.get("scale_critic")):
+        raise UsageError(f"standardise_critic is for vectors, not for {space}, and not together with scale_critic.")
     if config.stack > 1 and (len(space.shape or ()) != 3 or space.shape[0] != config.stack):  # type: ignore[index]
         raise UsageError(
             f"stack={config.stack} does not fit observations of shape {space.shape}: it must be their first number."
         )
     settings: dict[str, Any] = {
-        "net_arch": {"pi": hidden, "vf": hidden},
+        "net_arch": {"pi": hidden, "vf": critic},
         "activation_fn": ACTIVATIONS[policy.get("activation", "tanh")],
         "log_std_init": math.log(policy.get("initial_std", 1.0)),
         "optimizer_kwargs": {"eps": 1e-5, "fused": True},  # a kernel for all parameters, where Adam would have dozens
     }
+    if policy.get("standardise_critic"):
+        settings["critic_features"] = Standardised
     if "convolutions" in policy:
         # The critic has layers of its own: TRPO's trust region holds for the actor's parameters only.
         settings |= {
@@ -117,7 +144,7 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
             if "convolutions" in policy:  # which it does not recognise, and calls wasted on a GPU
                 warnings.filterwarnings("ignore", message="You are trying to run")
             agent = kind(
-                ScaledCriticPolicy if policy.get("scale_critic") else "MlpPolicy",
+                ScaledCriticPolicy if policy.get("scale_critic") or policy.get("standardise_critic") else "MlpPolicy",
                 env,
                 n_steps=config.rollout_steps,
                 policy_kwargs=settings,

@@ -207,7 +207,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
         # A stroke pays off late: a long discount (the paper has 0.99), and a GAE lambda of 1 as in the authors' code.
         "algo": {
-            "trpo": {**TRPO, "gamma": 0.995, "gae_lambda": 1.0, "curvature_share": 0.25, "batch_size": 500},
+            "trpo": {**TRPO, "gamma": 0.995, "gae_lambda": 1.0, "batch_size": 500},
             "ppo": {**PPO, "batch_size": 500},
         },
         "bonus": {

@@ -91,7 +91,7 @@ class TRPO(Rollouts, sb3_contrib.TRPO):
             objective += part.item()
         old = distribution(torch.cat(outputs).detach(), None if log_std is None else log_std.detach().clone())
 
-        some = torch.arange(0, len(seen), 1.0 / self.curvature_share, dtype=torch.float64).long().clamp_max(len(seen) - 1)
+        some = torch.randperm(len(seen))[: max(round(self.curvature_share * len(seen)), 1)]
         fisher = Fisher(actor, log_std, [part for _, part in seen.chunks(some.to(self.device))], self.cg_damping)
         direction = conjugate_gradient_solver(fisher, gradient, max_iter=self.cg_max_steps)
         step = (2.0 * self.trust / (direction @ fisher(direction))).sqrt() * direction
