@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 # A thread of PyTorch's that waits would spin, and take the core that games are played on: a tenth of Doom's and Atari's speed.
+# This is heard only where ex2 is imported before PyTorch, as by the program `ex2`.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from ex2.batch import Batch

@@ -10,6 +10,7 @@ from corridor import Corridor
 from gymnasium.vector import AutoresetMode
 from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
@@ -125,6 +126,23 @@ def test_a_stream_of_its_own_sees_stacks_of_frames():
     assert len(last) == 2
     assert values == steps
     assert sorted(row for rows in fits for row in rows) == sorted(4 * steps)
+
+
+def test_a_stream_of_its_own_takes_numbered_states():
+    agent = PPO("MlpPolicy", make_vec_env("FrozenLake-v1", 2), n_steps=16, batch_size=32, device="cpu")
+    callback = BonusCallback("rnd", 1.0, episodic=False)
+    agent.learn(64, callback=callback)
+    assert callback.stream.scale > 0.0
+
+
+def test_a_stream_of_its_own_standardises_as_the_agent_does():
+    settings = {"num_envs": 2, "rollout_steps": 40, "episodic": False}
+    trainer = Trainer(configure("gather", "rnd", overrides={"policy.standardise_critic": True}, **settings))
+    trainer.iterate()
+    trainer.env.close()
+    critics = [trainer.agent.policy, trainer.callback.stream.policy]
+    assert [policy.vf_features_extractor.moments.seen.item() for policy in critics] == [80, 80]
+    assert critics[0].value_net is not critics[1].value_net
 
 
 def test_a_policy_with_a_memory_has_no_stream_of_its_own():

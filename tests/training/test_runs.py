@@ -82,10 +82,12 @@ def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
     same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
 
 
-@pytest.mark.parametrize("task", ["cheetah", "gather"])
-def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, tmp_path):
-    whole = ex2.train(task, out=tmp_path / "whole", seed=3, **small("kernel-exemplar"))
-    ex2.train(task, out=tmp_path / "parts", seed=3, listener=stop_after(2), **small("kernel-exemplar"))
+@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize("task", ["maze", "cheetah", "gather"])
+def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, num_envs, tmp_path):
+    settings = small("kernel-exemplar") | {"num_envs": num_envs, "rollout_steps": 240 // num_envs}
+    whole = ex2.train(task, out=tmp_path / "whole", seed=3, **settings)
+    ex2.train(task, out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
     assert ex2.resume(tmp_path / "parts").steps == whole.steps
     same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
 

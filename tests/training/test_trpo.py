@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import gymnasium
 import pytest
 import sb3_contrib
 import torch
@@ -14,7 +15,7 @@ from ex2.training import rollout
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
 from ex2.training.rollout import Observations, actor_of
-from ex2.training.trpo import Fisher
+from ex2.training.trpo import TRPO, Fisher
 
 
 def rolled_out(task, steps=None, **overrides):
@@ -57,14 +58,15 @@ def test_the_fisher_matrix_is_the_second_derivative_of_the_divergence(task):
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")  # sb3-contrib's, of no critic's steps
 @pytest.mark.parametrize("task", ["cheetah", "freeway", "doom"])
-def test_an_update_of_the_actor_is_that_of_sb3_contrib(task):
-    agent = rolled_out(task, **{"algo.n_critic_updates": 0})
+def test_an_update_is_that_of_sb3_contrib(task):
+    agent = rolled_out(task, **{"algo.n_critic_updates": 3, "algo.batch_size": 128})  # in one batch, of whatever order
     before = copy.deepcopy(agent.policy.state_dict())
     agent.train()
     ours = copy.deepcopy(agent.policy.state_dict())
+    assert all(not torch.equal(ours[name], value) for name, value in before.items())
     agent.policy.load_state_dict(before)
+    agent.policy.optimizer.state.clear()
     sb3_contrib.TRPO.train(agent)
     moved = 0.0
     for name, theirs in agent.policy.state_dict().items():
@@ -98,6 +100,34 @@ def test_a_share_of_the_states_is_near():
     assert 0.0 < (whole - part).norm() < 0.3 * whole.norm()
 
 
+def test_the_matrix_is_of_a_share_of_the_states(monkeypatch):
+    agent = rolled_out("cheetah", **{"algo.curvature_share": 0.25})
+    seen, init = [], Fisher.__init__
+
+    def watched(fisher, actor, log_std, observations, damping):
+        seen.append(torch.cat(observations))
+        init(fisher, actor, log_std, observations, damping)
+
+    monkeypatch.setattr(Fisher, "__init__", watched)
+    agent.train()
+    agent.train()
+    assert [len(rows) for rows in seen] == [32, 32]  # of 128
+    assert not torch.equal(*seen)
+    assert agent.logger.name_to_value["train/kl_divergence_loss"] < agent.target_kl
+
+
+def test_no_line_search_no_step():
+    agent = rolled_out("cheetah", **{"algo.line_search_max_iter": 0, "algo.n_critic_updates": 0})
+    before = copy.deepcopy(agent.policy.state_dict())
+    agent.train()
+    assert all(torch.equal(value, before[name]) for name, value in agent.policy.state_dict().items())
+
+
+def test_layers_that_the_critic_would_move_are_refused():
+    with pytest.raises(ValueError, match="share layers"):
+        TRPO("CnnPolicy", gymnasium.make("ex2/Freeway-v0"), device="cpu")
+
+
 def test_a_step_that_does_not_help_is_not_taken():
     agent = rolled_out("cheetah", **{"algo.n_critic_updates": 0, "algo.line_search_max_iter": 1, "algo.cg_damping": 1e-9})
     agent.target_kl = 1e6  # far beyond where the objective is linear
@@ -116,7 +146,18 @@ def test_the_trust_region_can_shrink():
     assert agent.trust == 0.0
 
 
-@pytest.mark.parametrize(("name", "value"), [("curvature_share", 2.0), ("curvature_share", 0.0), ("final_kl", -1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("curvature_share", 2.0),
+        ("curvature_share", 0.0),
+        ("final_kl", -1.0),
+        ("batch_size", -1),
+        ("line_search_max_iter", 2.5),
+        ("sub_sampling_factor", 2),
+        ("use_sde", True),
+    ],
+)
 def test_wrong_settings_are_named(name, value):
     with pytest.raises(UsageError, match=name):
         rolled_out("cheetah", **{f"algo.{name}": value})

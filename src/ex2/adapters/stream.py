@@ -16,6 +16,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 from ex2.errors import UsageError
+from ex2.networks import Moments
 from ex2.training.rollout import Observations, critic_of, fit_critic, prepared
 
 EPOCHS = 4  # over a rollout
@@ -33,7 +34,8 @@ class Stream:
             )
         self.model = model
         self.generator = torch.Generator().manual_seed(seed)
-        self.policy = copy.deepcopy(model.policy)
+        shared = {id(module): module for module in model.policy.modules() if isinstance(module, Moments)}
+        self.policy = copy.deepcopy(model.policy, shared)  # all but the moments that the agent's critic standardises by
         nn.init.zeros_(self.policy.value_net.weight)
         nn.init.zeros_(self.policy.value_net.bias)
         self.critic = critic_of(self.policy)

@@ -109,6 +109,8 @@ def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
     critic = list(policy.get("critic_hidden", hidden))
     if not all(type(units) is int and units > 0 for units in critic):
         raise UsageError(f"critic_hidden={critic} must be whole numbers of at least 1, the units of each layer.")
+    if config.algo_settings.get("use_sde"):
+        raise UsageError("use_sde is not for our rollouts, which draw each action by itself: leave it out.")
     if policy.get("initial_std", 1.0) <= 0.0:
         raise UsageError(f"initial_std={policy['initial_std']} must be above 0.")
     space = env.observation_space

@@ -149,7 +149,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rollout_steps": 100,  # 5,000 steps an iteration
         "threads": 1,
         "policy": {"hidden": [32, 32], "activation": "relu", "zero_critic": True},
-        "algo": {"trpo": {**TRPO, "curvature_share": 0.25, "batch_size": 1_000}, "ppo": {**PPO, "batch_size": 500}},
+        "algo": {"trpo": {**TRPO, "cg_max_steps": 15, "batch_size": 500}, "ppo": {**PPO, "batch_size": 500}},
         "bonus": {
             "none": {"weight": {"start": 0.0}},
             # Novel in the four directions that change most slowly: where the body is, not how its joints whirl. In all 20

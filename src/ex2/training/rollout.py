@@ -13,6 +13,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
@@ -26,7 +27,9 @@ CHUNK = {"cpu": 4_000_000, "cuda": 200_000_000}
 def prepared(policy: ActorCriticPolicy, observations: Any) -> Tensor:
     """Observations as environments give them -> what networks take, on the policy's device: floats, images from 0 to 1."""
     found = torch.as_tensor(observations, device=policy.device)
-    if found.dtype == torch.uint8 and policy.normalize_images:
+    if not isinstance(policy.observation_space, spaces.Box):
+        return preprocess_obs(found, policy.observation_space)  # type: ignore[return-value]
+    if found.dtype == torch.uint8 and found.ndim == 4 and policy.normalize_images:
         return found.float().mul_(1.0 / 255.0)
     return found.float()
 
@@ -65,7 +68,7 @@ class Observations:
         if isinstance(buffer, FrameRolloutBuffer):
             self._frames = torch.as_tensor(buffer.frames, device=policy.device)
             self._held = self._held.long()
-        self._chunk = max(CHUNK[policy.device.type] // math.prod(buffer.obs_shape), 1)
+        self._chunk = max(CHUNK.get(policy.device.type, CHUNK["cpu"]) // math.prod(buffer.obs_shape), 1)
 
     def __len__(self) -> int:
         return len(self._held)

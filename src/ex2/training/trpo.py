@@ -6,13 +6,14 @@ The settings, and what an update does, are sb3-contrib's; three things make it c
   divergence by those outputs, which is known: diag(p) - p p^T for logits, 1 / sigma^2 for means and 2 for log sigma. A product
   with it takes one pass forwards and one backwards, where differentiating the KL divergence twice takes several; and it needs
   no more than a share of the states: the line search that follows holds the trust region on all of them.
-- Observations stay on the policy's device, in the form they are stored in, and go through the networks in chunks: neither time
-  nor memory goes into copies of them.
+- Observations stay on the policy's device, in the form they are stored in, and go through the networks in chunks; only those of
+  the Fisher matrix are held as a network sees them.
 - The critic's steps do nothing else (`torch.optim.Adam` as one kernel, no gradients for the actor).
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from stable_baselines3.common.utils import explained_variance
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.func import functional_call, jvp
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 
 from ex2.training.rollout import Observations, Rollouts, actions_of, actor_of, critic_of, distribution, fit_critic, log_chances
 
@@ -46,10 +47,20 @@ class TRPO(Rollouts, sb3_contrib.TRPO):
     ) -> None:
         if not 0.0 < curvature_share <= 1.0:
             raise ValueError(f"curvature_share={curvature_share} must be above 0 and at most 1")
-        if final_kl is not None and (final_kl < 0.0 or not total_steps):
+        if final_kl is not None and (not 0.0 <= final_kl < math.inf or not total_steps):
             raise ValueError(f"final_kl={final_kl} must be at least 0, and total_steps={total_steps} be given with it")
+        if settings.get("sub_sampling_factor", 1) != 1:
+            raise ValueError("sub_sampling_factor is not for this TRPO: curvature_share does its work")
+        for name, least in (("batch_size", 1), ("n_critic_updates", 0), ("cg_max_steps", 1), ("line_search_max_iter", 0)):
+            if type(settings.get(name, least)) is not int or settings.get(name, least) < least:
+                raise ValueError(f"{name}={settings[name]} must be a whole number of at least {least}")
         self.curvature_share, self.final_kl, self.total_steps = curvature_share, final_kl, total_steps
         super().__init__(*args, **settings)
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if set(actor_of(self.policy).parameters()) & set(critic_of(self.policy).parameters()):
+            raise ValueError("actor and critic share layers, which no trust region would hold: share_features_extractor=False")
 
     def train(self) -> None:
         """An update; where all advantages are 0 there is nothing to learn, and nothing changes."""
@@ -96,9 +107,10 @@ class TRPO(Rollouts, sb3_contrib.TRPO):
         direction = conjugate_gradient_solver(fisher, gradient, max_iter=self.cg_max_steps)
         step = (2.0 * self.trust / (direction @ fisher(direction))).sqrt() * direction
 
+        found = False
         with torch.no_grad():
             for trial in range(self.line_search_max_iter):
-                vector_to_parameters(before + self.line_search_shrinking_factor**trial * step, parameters)
+                put(before + self.line_search_shrinking_factor**trial * step, parameters)
                 now = distribution(seen.through(actor), log_std)
                 reached = (worth * (log_chances(now, actions) - chances).exp()).mean().item()
                 divergence = kl_divergence(now, old).mean().item()
@@ -106,7 +118,7 @@ class TRPO(Rollouts, sb3_contrib.TRPO):
                 if found:
                     break
             else:
-                vector_to_parameters(before, parameters)
+                put(before, parameters)
                 reached, divergence = objective, 0.0
         self.logger.record("train/policy_objective", reached)
         self.logger.record("train/kl_divergence_loss", divergence)
@@ -120,6 +132,13 @@ class TRPO(Rollouts, sb3_contrib.TRPO):
         )
         self.logger.record("train/value_loss", error)
         self.logger.record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
+
+
+def put(vector: Tensor, parameters: list[Tensor]) -> None:
+    """Copies a vector into parameters. As views of it, as PyTorch's own function leaves them, they would compute other last
+    bits than those that a checkpoint is loaded into."""
+    for value, part in zip(parameters, vector.split([value.numel() for value in parameters]), strict=True):
+        value.copy_(part.view_as(value))
 
 
 class Fisher:
