@@ -264,7 +264,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "algo": {
             # A GAE lambda of 1, as in the authors' code. The vest is a hundred steps away: with 0.97 a find hardly reaches the
-            # first of them, and one run in three keeps it; with 1, four of six (results/doom.md).
+            # first of them, and one run in three keeps it; with 1, up to six of nine (results/doom.md).
             "trpo": {
                 **TRPO,
                 "gae_lambda": 1.0,
