@@ -1,0 +1,26 @@
+"""examples/gather.py runs; examples/outliers.py takes minutes and does not run here."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from ex2.training.config import Config
+
+GATHER = Path(__file__).parent.parent / "examples" / "gather.py"
+
+
+def test_gather_steers_with_the_actor_that_swims(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gather.py", "--swim", "15000", "--steer", "30000", "--out", str(tmp_path)])
+    runpy.run_path(str(GATHER), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "30,000 steps" in printed
+    assert "nan" not in printed
+    swimmer, gatherer = (Config.load(tmp_path / f"{name}-0" / "config.json") for name in ("swimmer", "gatherer"))
+    assert swimmer.steps == 15_000
+    assert gatherer.actor_of == str(tmp_path / "swimmer-0")
+    assert swimmer.bonus_settings["entries"] == [10, 11, *range(13, 33)]
+    assert gatherer.bonus_settings["entries"] == [10, 11]
+    with pytest.raises(SystemExit, match="gatherer-0 exists already"):
+        runpy.run_path(str(GATHER), run_name="__main__")
