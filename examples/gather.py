@@ -15,8 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import ex2
+from ex2.training.config import configure
+from ex2.training.display import Display
+from ex2.training.loop import Result
 
 POSITION, SENSORS = [10, 11], list(range(13, 33))  # in an observation
 SWIM = {
@@ -41,6 +45,12 @@ STEER = {
 }
 
 
+def run(seed: int, steps: int, out: Path, settings: dict[str, Any]) -> Result:
+    """A training, shown while it goes on."""
+    with Display(configure("gather", seed=seed, steps=steps, overrides=settings)) as display:
+        return ex2.train("gather", seed=seed, steps=steps, out=out, overrides=settings, listener=display)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
@@ -51,11 +61,10 @@ def main() -> None:
     swimmer, gatherer = options.out / f"swimmer-{options.seed}", options.out / f"gatherer-{options.seed}"
     try:
         if not (swimmer / "summary.json").exists():
-            ex2.train("gather", seed=options.seed, steps=options.swim, out=swimmer, overrides=SWIM)
+            run(options.seed, options.swim, swimmer, SWIM)
         if not json.loads((swimmer / "summary.json").read_text())["finished"]:
             raise SystemExit(f"The first run has stopped: go on with 'ex2 resume {swimmer}', then start this again.")
-        again = {**STEER, "actor_of": str(swimmer)}
-        result = ex2.train("gather", seed=options.seed, steps=options.steer, out=gatherer, overrides=again)
+        result = run(options.seed, options.steer, gatherer, {**STEER, "actor_of": str(swimmer)})
     except ex2.UsageError as error:
         raise SystemExit(str(error)) from None
     print(f"{result.steps:,} steps, the last 20 episodes: {result.score:.2f}. See more: ex2 eval {gatherer} --episodes 1000")

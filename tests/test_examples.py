@@ -14,9 +14,9 @@ GATHER = Path(__file__).parent.parent / "examples" / "gather.py"
 def test_gather_steers_with_the_actor_that_swims(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["gather.py", "--swim", "15000", "--steer", "30000", "--out", str(tmp_path)])
     runpy.run_path(str(GATHER), run_name="__main__")
-    printed = capsys.readouterr().out
-    assert "30,000 steps" in printed
-    assert "nan" not in printed
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("30,000 steps, the last 20 episodes: ")
+    assert "nan" not in last
     swimmer, gatherer = (Config.load(tmp_path / f"{name}-0" / "config.json") for name in ("swimmer", "gatherer"))
     assert swimmer.steps == 15_000
     assert gatherer.actor_of == str(tmp_path / "swimmer-0")
