@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,21 +15,27 @@ from torch import Tensor
 from ex2.errors import UsageError, unknown
 
 LARGEST_BOUND = 1e6  # a space with larger ones counts as unbounded
+SMALLEST_PICTURE = 10  # pixels a side that convolutions need; what is smaller is a vector of its pixels
+MOST_PLACES = 1_024  # of a Discrete that is one-hot; of a larger one, the bits of its values are taken
+LARGEST_NUMBER = float(torch.finfo(torch.float32).max)
 INPUTS = ("state", "next-state", "state-action")
+
+Observations = Any
+"""A tensor [T, N, ...], or, of Dict and Tuple spaces, dicts and tuples of them."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """T steps of N environments. Every field is a tensor whose first two dimensions are [T, N].
+    """T steps of N environments. Every field is a tensor whose first two dimensions are [T, N], or a dict or tuple of such.
 
     `next_obs` is the observation the action led to, also where the episode ended there: never the first observation of the
     next episode. `mask` is False for transitions that did not happen (a vector environment's reset steps); they are neither
     fitted, nor scored, nor remembered.
     """
 
-    obs: Tensor
+    obs: Observations
     action: Tensor
-    next_obs: Tensor
+    next_obs: Observations
     terminated: Tensor
     truncated: Tensor
     mask: Tensor
@@ -41,24 +48,34 @@ class Batch:
         >>> batch.shape
         (5, 2)
         """
-        obs, action, next_obs = (torch.as_tensor(x).cpu() for x in (obs, action, next_obs))
-        if obs.ndim < 2 or action.shape[:2] != obs.shape[:2] or next_obs.shape != obs.shape:
+        obs, action, next_obs = (_tensors(x, name) for x, name in ((obs, "obs"), (action, "action"), (next_obs, "next_obs")))
+        if not isinstance(action, Tensor):
+            raise UsageError("action is a dict or a tuple: bonuses take actions of Box and discrete spaces, as one array.")
+        before, after = list(leaves(obs)), list(leaves(next_obs))
+        if not before or [x.shape for x in before] != [x.shape for x in after]:
+            shapes = [[tuple(x.shape) for x in some] for some in (before, after)]
+            raise UsageError(f"A batch needs obs and next_obs of the same shapes, got {shapes[0]} and {shapes[1]}.")
+        lead = before[0].shape[:2]
+        if any(x.ndim < 2 or x.shape[:2] != lead for x in [*before, action]):
             raise UsageError(
-                f"A batch needs obs, action and next_obs as [T, N, ...], got shapes {tuple(obs.shape)}, "
-                f"{tuple(action.shape)} and {tuple(next_obs.shape)}."
+                f"A batch needs obs, action and next_obs as [T, N, ...], got shapes "
+                f"{', '.join(str(tuple(x.shape)) for x in before)}, {tuple(action.shape)} and "
+                f"{', '.join(str(tuple(x.shape)) for x in after)}."
             )
+        if 0 in lead:
+            raise UsageError(f"The batch is empty, [T, N] = {tuple(lead)}: it must hold at least one step of one environment.")
         flags = {"terminated": (terminated, False), "truncated": (truncated, False), "mask": (mask, True)}
         tensors = {}
         for name, (value, default) in flags.items():
-            flag = torch.full(obs.shape[:2], default) if value is None else torch.as_tensor(value).cpu().bool()
-            if flag.shape != obs.shape[:2]:
-                raise UsageError(f"{name} has shape {tuple(flag.shape)}, expected [T, N] = {tuple(obs.shape[:2])}.")
+            flag = torch.full(lead, default) if value is None else _tensor(value, name).bool()
+            if flag.shape != lead:
+                raise UsageError(f"{name} has shape {tuple(flag.shape)}, expected [T, N] = {tuple(lead)}.")
             tensors[name] = flag
         return cls(obs, action, next_obs, **tensors)
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.obs.shape[0], self.obs.shape[1]
+        return self.mask.shape[0], self.mask.shape[1]
 
     def environments(self, which: slice) -> Batch:
         """The transitions of some of the environments.
@@ -66,7 +83,7 @@ class Batch:
         >>> Batch.of(np.zeros((5, 4, 3)), np.zeros((5, 4)), np.zeros((5, 4, 3))).environments(slice(0, 2)).shape
         (5, 2)
         """
-        return Batch(**{field.name: getattr(self, field.name)[:, which] for field in fields(self)})
+        return Batch(**{field.name: mapped(lambda x: x[:, which], getattr(self, field.name)) for field in fields(self)})
 
     def groups(self, size: int) -> Tensor:
         """Groups of `size` states adjacent in time: indices into the flattened [T * N], as [G, size].
@@ -94,12 +111,91 @@ class Batch:
         return order[torch.minimum(starts[:, None] + torch.arange(size), last[:, None])]
 
 
+def _tensors(values: Any, name: str) -> Observations:
+    """Arrays, tensors, and dicts and tuples of them, as tensors in main memory."""
+    if isinstance(values, Mapping):
+        return {key: _tensors(value, f"{name}[{key!r}]") for key, value in values.items()}
+    if isinstance(values, tuple):
+        return tuple(_tensors(value, f"{name}[{index}]") for index, value in enumerate(values))
+    return _tensor(values, name)
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach().cpu()
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of unequal lengths
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"{name} is an array of {array.dtype}: it must hold numbers, one array of one shape.")
+    if array.dtype.kind == "u" and array.dtype != np.uint8:
+        array = array.astype(np.int64)
+    if array.dtype == np.longdouble:
+        array = array.astype(np.float64)
+    return torch.as_tensor(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
+
+
+def leaves(values: Observations) -> Iterator[Tensor]:
+    """The tensors of an observation, dicts by their keys in order."""
+    if isinstance(values, Mapping):
+        for key in sorted(values):
+            yield from leaves(values[key])
+    elif isinstance(values, tuple):
+        for value in values:
+            yield from leaves(value)
+    else:
+        yield values
+
+
+def mapped(change: Callable[[Tensor], Tensor], values: Observations) -> Observations:
+    """The same dicts and tuples, with every tensor changed."""
+    if isinstance(values, Mapping):
+        return {key: mapped(change, value) for key, value in values.items()}
+    if isinstance(values, tuple):
+        return tuple(mapped(change, value) for value in values)
+    return change(values)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an observation: where it lies in dicts and tuples, its space, and how much of a row it takes."""
+
+    path: tuple[Any, ...]
+    space: spaces.Space
+    shape: tuple[int, int, int] | None
+    """Of a picture: channels, height, width."""
+    channels_last: bool
+    width: int
+    """Bytes of a picture, or how many numbers a vector is."""
+
+    def of(self, observations: Observations) -> Tensor:
+        for step in self.path:
+            observations = observations[step]
+        return observations
+
+    def picture(self, pixels: Tensor) -> Tensor:
+        """Pixels [M, width] as they are stored -> [M, channels, height, width]."""
+        assert self.shape is not None
+        channels, height, wide = self.shape
+        if self.channels_last:
+            return pixels.reshape(-1, height, wide, channels).permute(0, 3, 1, 2)
+        return pixels.reshape(-1, *self.shape)
+
+    @property
+    def name(self) -> str:
+        return "".join(f"[{step!r}]" for step in self.path)
+
+
 class Inputs:
     """What a bonus looks at, as flat rows of one dtype: `state`, `next-state` or `state-action`.
 
-    Vectors become float32, scaled to [-1, 1] where the space is bounded. Images stay uint8, actions beside them are one-hot
-    bytes. Actions are clipped to their space first, so an agent earns nothing by asking for the impossible; `action_scale`
-    says how much they count beside a vector state. With `entries` a state is these numbers of an observation and no others.
+    Vectors become float32, bounded ones in units of their bounds, from -1 to 1; what scale they are seen on is for each bonus
+    to decide by what it has seen. Pictures (bytes, or numbers within bounds, of at least 10x10) stay or become bytes; smaller
+    ones are vectors of their pixels. Of Dict and Tuple spaces all parts count. Beside pictures, numbers are stored as the four
+    bytes that they are; `split` takes a row apart. Actions are clipped to their space first, so an agent earns nothing by asking
+    for the impossible; `action_scale` says how much they count beside a vector state. With `entries` a state is these numbers of
+    a vector, or these parts of a Dict or Tuple, and no others.
     """
 
     def __init__(
@@ -108,83 +204,157 @@ class Inputs:
         action_space: spaces.Space,
         of: str = "state",
         action_scale: float = 1.0,
-        entries: Sequence[int] | None = None,
+        entries: Sequence[int | str] | None = None,
     ) -> None:
         if of not in INPUTS:
             raise unknown("kind of inputs", of, INPUTS)
+        if entries is not None and (isinstance(entries, str) or not isinstance(entries, Sequence)):
+            raise UsageError(f"entries={entries} must be a list of whole numbers, or of a Dict's keys.")
         self.of = of
         self.action_scale = action_scale
-        self.observation_space = _supported(observation_space, "observation")
-        self.action_space = _supported(action_space, "action") if of == "state-action" else action_space
-        self.image_shape = _image_shape(observation_space)
-        if self.image_shape and of == "state-action" and not isinstance(action_space, spaces.Discrete):
-            raise UsageError(
-                f"inputs='state-action' with images needs a Discrete action space, got {action_space}: use inputs='state'."
-            )
-        self.dtype = torch.uint8 if self.image_shape else torch.float32
+        self.observation_space = observation_space
+        self.action_space = _plain(action_space, "action") if of == "state-action" else action_space
+        self.entries: list[int] | None = None
+        if isinstance(observation_space, spaces.Dict | spaces.Tuple):
+            parts = list(_parts(observation_space, (), entries))
+        else:
+            parts = [_part((), observation_space)]
+            if entries is not None:
+                parts = [self._chosen(parts[0], entries)]
+        self.pictures = [part for part in parts if part.shape]
+        self.vectors = [part for part in parts if not part.shape]
+        self.numbers = sum(part.width for part in self.vectors)
         self.action_width = _width(action_space) if of == "state-action" else 0
-        if entries is not None and (isinstance(entries, str) or not isinstance(entries, Sequence)):
-            raise UsageError(f"entries={entries} must be a list of whole numbers.")
-        self.entries = None if entries is None else list(entries)
-        self.states = self.observation_space
-        """The space of what counts of an observation."""
-        states = _width(observation_space)
-        if self.entries is not None:
-            if self.image_shape or not isinstance(observation_space, spaces.Box):
-                raise UsageError(f"entries are of vectors, the observation space is {observation_space}: leave them out.")
-            if not self.entries or not all(type(i) is int and 0 <= i < states for i in self.entries):
-                raise UsageError(f"entries={self.entries} must be whole numbers from 0 to {states - 1}, and at least one.")
-            low, high = (bound.reshape(-1)[self.entries] for bound in (observation_space.low, observation_space.high))
-            self.states = spaces.Box(low, high, dtype=observation_space.low.dtype.type)
-            states = len(self.entries)
-        self.width = states + self.action_width
+        self.dtype = torch.uint8 if self.pictures else torch.float32
+        self.pixels = sum(part.width for part in self.pictures)
+        self.width = self.pixels + (self.numbers + self.action_width) * (4 if self.pictures else 1)
+
+    def _chosen(self, part: Part, entries: Sequence[Any]) -> Part:
+        """Some of the numbers of a vector."""
+        space = part.space
+        if part.shape or not isinstance(space, spaces.Box):
+            raise UsageError(f"entries are of vectors, Dict and Tuple; the observation space is {space}: leave them out.")
+        if not entries or not all(type(i) is int and 0 <= i < part.width for i in entries):
+            raise UsageError(f"entries={list(entries)} must be whole numbers from 0 to {part.width - 1}, and at least one.")
+        self.entries = list(entries)
+        low, high = (bound.reshape(-1)[self.entries] for bound in (space.low, space.high))
+        return Part((), spaces.Box(low, high, dtype=space.low.dtype.type), None, False, len(self.entries))
 
     @property
     def bounded(self) -> bool:
-        """Whether every vector entry has finite bounds, so that rows are already in [-1, 1]."""
-        return is_bounded(self.states)
+        """Whether every number of a state has finite bounds, so that rows are from -1 to 1."""
+        return all(is_bounded(part.space) for part in self.vectors)
 
     @property
     def actions(self) -> int:
         """How many numbers an action is."""
-        return _width(_supported(self.action_space, "action"))
+        return _width(_plain(self.action_space, "action"))
+
+    def check(self, batch: Batch) -> None:
+        """Refuses a batch that does not fit the spaces: wrong shapes, dtypes and non-finite numbers are named."""
+        for values, name in ((batch.obs, "obs"), (batch.next_obs, "next_obs")):
+            if isinstance(self.observation_space, spaces.Dict | spaces.Tuple):
+                for part in [*self.pictures, *self.vectors]:
+                    _check(_found(values, part, name), part.space, name + part.name)
+            elif not isinstance(values, Tensor):
+                raise UsageError(f"{name} is a {type(values).__name__}, expected one array as in {self.observation_space}.")
+            else:
+                _check(values, self.observation_space, name)
+        if self.of == "state-action":
+            _check(batch.action, self.action_space, "action")
 
     def rows(self, batch: Batch) -> Tensor:
-        """[T, N, width], checked against the spaces: wrong shapes, dtypes and non-finite numbers are named."""
-        _check(batch.obs, self.observation_space, "obs")
-        _check(batch.next_obs, self.observation_space, "next_obs")
-        states = self.encode(batch.next_obs if self.of == "next-state" else batch.obs)
-        if self.of != "state-action":
-            return states
-        _check(batch.action, self.action_space, "action")
-        actions = _encode(batch.action, self.action_space, self.dtype, len(batch.shape))
-        return torch.cat([states, actions if self.image_shape else actions * self.action_scale], dim=-1)
+        """[T, N, width], checked against the spaces."""
+        self.check(batch)
+        actions = None
+        if self.of == "state-action":
+            actions = _encode(batch.action, self.action_space, len(batch.shape), clip=True) * self.action_scale
+        return self.encode(batch.next_obs if self.of == "next-state" else batch.obs, actions)
 
     def transitions(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """States [M, width], actions [M, actions] as float32, and the states they led to [M, width], of what happened."""
-        rows = self.rows(batch)[batch.mask]
-        _check(batch.action, _supported(self.action_space, "action"), "action")
-        actions = _encode(batch.action, self.action_space, torch.float32, len(batch.shape))
-        return rows, actions[batch.mask], self.encode(batch.next_obs)[batch.mask]
+        self.check(batch)
+        _check(batch.action, _plain(self.action_space, "action"), "action")
+        actions = _encode(batch.action, self.action_space, len(batch.shape), clip=True)
+        return self.encode(batch.obs)[batch.mask], actions[batch.mask], self.encode(batch.next_obs)[batch.mask]
 
-    def encode(self, observations: Tensor) -> Tensor:
-        """Observations [..., *shape] as rows [..., width], without actions."""
-        space = self.observation_space
-        if self.image_shape:
-            return observations.reshape(*observations.shape[: observations.ndim - 3], -1)
-        leading = observations.ndim - len(space.shape or ())
-        if self.entries is not None:
-            observations = observations.flatten(leading)[..., self.entries]
-        return _encode(observations, self.states, self.dtype, leading)
+    def encode(self, observations: Observations, actions: Tensor | None = None) -> Tensor:
+        """Observations as rows [..., width], with the numbers of actions behind them."""
+        numbers = []
+        for part in self.vectors:
+            values = part.of(observations)
+            leading = values.ndim - len((self.observation_space if self.entries else part.space).shape or ())
+            if self.entries is not None:
+                values = values.flatten(leading)[..., self.entries]
+            numbers.append(_encode(values, part.space, leading))
+        if actions is not None:
+            numbers.append(actions)
+        if not self.pictures:
+            return numbers[0] if len(numbers) == 1 else torch.cat(numbers, -1)
+        pieces = [_bytes(part.of(observations), part.space) for part in self.pictures]
+        if numbers:
+            pieces.append(torch.cat(numbers, -1).contiguous().view(torch.uint8))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, -1)
+
+    def split(self, rows: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Rows [M, width] as pictures [M, channels, height, width] of bytes, and numbers [M, numbers + actions]."""
+        if not self.pictures:
+            return [], rows
+        pictures, begin = [], 0
+        for part in self.pictures:
+            pictures.append(part.picture(rows[:, begin : begin + part.width]))
+            begin += part.width
+        return pictures, rows[:, begin:].contiguous().view(torch.float32)
 
 
-def _supported(space: spaces.Space, role: str) -> spaces.Space:
-    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return space
-    raise UsageError(
-        f"The {role} space is {type(space).__name__}: bonuses take Box, Discrete, MultiDiscrete or MultiBinary; "
-        "flatten it with gymnasium.wrappers.FlattenObservation."
-    )
+def _parts(space: spaces.Space, path: tuple[Any, ...], chosen: Sequence[Any] | None = None) -> Iterator[Part]:
+    """The parts of a space, dicts by their keys in order; of the outermost one, those that are chosen."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield _part(path, space)
+        return
+    known = sorted(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
+    wanted = known if chosen is None else list(chosen)
+    if not wanted or any(key not in known for key in wanted):
+        raise UsageError(f"entries={wanted} must be some of the observation's parts: {known}.")
+    for key in wanted:
+        yield from _parts(space[key], (*path, key))
+
+
+def _part(path: tuple[Any, ...], space: spaces.Space) -> Part:
+    name = "observation" + "".join(f"[{step!r}]" for step in path)
+    _plain(space, name, "choose other parts by entries=[...], or leave it out of the observation")
+    shape = space.shape or ()
+    if isinstance(space, spaces.Box) and (
+        (len(shape) == 3 and (space.dtype == np.uint8 or is_bounded(space))) or (len(shape) == 2 and space.dtype == np.uint8)
+    ):
+        last = len(shape) == 3 and shape[2] < shape[0]
+        channels, height, wide = (1, *shape) if len(shape) == 2 else (shape[2], *shape[:2]) if last else shape
+        if min(height, wide) >= SMALLEST_PICTURE:
+            return Part(path, space, (channels, height, wide), last, math.prod(shape))
+    return Part(path, space, None, False, _width(space))
+
+
+def _plain(space: spaces.Space, role: str, remedy: str = "flatten it with gymnasium.wrappers.FlattenObservation") -> spaces.Space:
+    """The space itself, if its values are numbers of one shape."""
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise UsageError(
+            f"The {role} space is {type(space).__name__}: bonuses take Box, Discrete, MultiDiscrete or MultiBinary, and Dict or "
+            f"Tuple of them as observations; {remedy}."
+        )
+    if _width(space) < 1:
+        raise UsageError(f"The {role} space {space} holds no numbers at all: leave it out.")
+    return space
+
+
+def _found(values: Observations, part: Part, name: str) -> Tensor:
+    """The part of an observation."""
+    try:
+        found = part.of(values)
+    except (KeyError, IndexError, TypeError):
+        found = None
+    if not isinstance(found, Tensor):
+        raise UsageError(f"{name} has no array at {part.name}, as {part.space} needs it.")
+    return found
 
 
 def is_bounded(space: spaces.Space) -> bool:
@@ -192,54 +362,87 @@ def is_bounded(space: spaces.Space) -> bool:
     return not isinstance(space, spaces.Box) or bool(np.abs([space.low, space.high]).max() < LARGEST_BOUND)
 
 
-def _image_shape(space: spaces.Space) -> tuple[int, ...] | None:
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
-        return space.shape
-    return None
-
-
 def _width(space: spaces.Space) -> int:
     if isinstance(space, spaces.Discrete):
-        return int(space.n)
+        return int(space.n) if space.n <= MOST_PLACES else max(int(space.n) - 1, 1).bit_length()
     return int(np.prod(space.shape))  # type: ignore[arg-type]
 
 
-def _encode(values: Tensor, space: spaces.Space, dtype: torch.dtype, leading: int) -> Tensor:
-    """Values of a space as rows: one-hot if discrete, scaled to [-1, 1] if bounded."""
+def _bounds(space: spaces.Space, like: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The lowest value of each number, and how many units its reach is; None without bounds."""
+    if isinstance(space, spaces.MultiDiscrete):
+        low, reach = space.start.reshape(-1), np.maximum(space.nvec.reshape(-1) - 1, 1)
+    elif isinstance(space, spaces.MultiBinary):
+        low, reach = np.zeros(1), np.ones(1)
+    elif isinstance(space, spaces.Box) and is_bounded(space):
+        low, reach = space.low.reshape(-1).astype(np.float64), (space.high.astype(np.float64) - space.low).reshape(-1)
+        reach = np.where(reach > 0, reach, 1.0)
+    else:
+        return None
+    bottom, wide = (torch.as_tensor(np.asarray(x, np.float64), device=like.device) for x in (low, reach))
+    return bottom, wide
+
+
+def _encode(values: Tensor, space: spaces.Space, leading: int, clip: bool = False) -> Tensor:
+    """Values of a space as rows of float32: one-hot if discrete, from -1 to 1 if bounded."""
     lead = values.shape[:leading]
     if isinstance(space, spaces.Discrete):
         index = values.reshape(lead).long() - int(space.start)
-        return torch.nn.functional.one_hot(index, int(space.n)).to(dtype)
-    flat = values.reshape(*lead, -1).float()
-    if isinstance(space, spaces.MultiDiscrete):
-        low = space.start.reshape(-1)
-        high = low + np.maximum(space.nvec.reshape(-1) - 1, 1)
-    elif isinstance(space, spaces.Box) and is_bounded(space):
-        low, high = space.low.reshape(-1), space.high.reshape(-1)
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = np.zeros(flat.shape[-1]), np.ones(flat.shape[-1])
-    else:
+        if space.n <= MOST_PLACES:
+            return torch.nn.functional.one_hot(index, int(space.n)).float()
+        return (index[..., None] >> torch.arange(_width(space)) & 1).float()
+    flat = values.reshape(*lead, -1)
+    bounds = _bounds(space, flat)
+    if bounds is None:
+        return flat.float()
+    scaled = (flat.double() - bounds[0]) / bounds[1] * 2 - 1
+    return (scaled.clamp(-1.0, 1.0) if clip else scaled).float()
+
+
+def _bytes(values: Tensor, space: spaces.Space) -> Tensor:
+    """A picture [..., a, b, c] as bytes [..., a * b * c]: those it is made of, or its numbers from the lowest to the highest."""
+    flat = values.flatten(values.ndim - len(space.shape or ()))
+    if values.dtype == torch.uint8:
         return flat
-    bottom, top = (torch.as_tensor(x, dtype=torch.float32, device=flat.device) for x in (low, high))
-    return ((torch.minimum(torch.maximum(flat, bottom), top) - bottom) / (top - bottom).clamp_min(1e-8)) * 2 - 1
+    bounds = _bounds(space, flat)
+    assert bounds is not None
+    return ((flat.double() - bounds[0]) / bounds[1] * 255.0).clamp(0.0, 255.0).round().to(torch.uint8)
 
 
 def _check(values: Tensor, space: spaces.Space, name: str) -> None:
     shape = tuple(space.shape or ())
     if tuple(values.shape[2:]) != shape and not (shape == () and tuple(values.shape[2:]) == (1,)):
         raise UsageError(f"{name} has shape {tuple(values.shape)}, expected [T, N, *{shape}] as in {space}.")
+    if values.is_complex():
+        raise UsageError(f"{name} is {values.dtype}: it must hold real numbers.")
     whole = not values.is_floating_point()
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and values.dtype != torch.uint8:
         raise UsageError(f"{name} is {values.dtype}, expected torch.uint8 as in {space}.")
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and whole:
         raise UsageError(f"{name} is {values.dtype}, expected floating point numbers as in {space}.")
+    if not whole:
+        _check_finite(values, name)
+    if isinstance(space, spaces.Box):
+        return
+    if not whole and bool((values != values.round()).any()):
+        raise UsageError(f"{name} holds fractions, expected whole numbers as in {space}.")
     if isinstance(space, spaces.Discrete):
-        index = values.long() - int(space.start)
-        if bool(((index < 0) | (index >= int(space.n))).any()):
-            raise UsageError(f"{name} holds values outside {space}: they must be from 0 to n - 1, after the start.")
-    if not whole and not bool(torch.isfinite(values).all()):
-        step, env = torch.nonzero(~torch.isfinite(values).flatten(2).all(-1))[0].tolist()
-        raise UsageError(
-            f"{name} of environment {env} at step {step} of the batch is {values[step, env].tolist()}: "
-            "observations and actions must be finite; the batch was not used."
-        )
+        index, count = values.double() - int(space.start), torch.tensor(float(space.n))
+    elif isinstance(space, spaces.MultiDiscrete):
+        index, count = values.double() - torch.as_tensor(space.start), torch.as_tensor(space.nvec)
+    else:
+        index, count = values.double(), torch.tensor(2.0)
+    if bool(((index < 0) | (index >= count)).any()):
+        raise UsageError(f"{name} holds values outside {space}: they must be from 0 to n - 1, after the start.")
+
+
+def _check_finite(values: Tensor, name: str) -> None:
+    good = values.abs() <= LARGEST_NUMBER  # no number, infinities, and what only float64 can hold are not
+    if bool(good.all()):
+        return
+    step, env, *_ = torch.nonzero(~good)[0].tolist()
+    bad = values[step, env][~good[step, env]].flatten()[0].item()
+    raise UsageError(
+        f"{name} of environment {env} at step {step} of the batch holds {bad}: "
+        "observations and actions must be finite, within what float32 can hold; the batch was not used."
+    )

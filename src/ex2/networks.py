@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from ex2.batch import Inputs
-from ex2.errors import UsageError
 
 CONVOLUTIONS = 2  # paper, appendix: 2 convolutional layers of 16 4x4 filters, stride 2, relu
 FILTERS, KERNEL, STRIDE = 16, 4, 2
 LARGEST = 5.0  # standard deviations, where inputs are whitened
 IMAGES = 512  # whose moments are computed at a time
+MEMORY = 200_000  # rows that all before a batch count as at the most
+WILD = 10.0  # deviations from the middle at which a number stops counting more
+SOME = 1_024  # rows of a batch that its own middle and deviation are taken from
+RESOLUTION = 1e-6  # of a middle: deviations below it are float32's rounding
 
 
 def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh, gain: float = 1.0) -> nn.Sequential:
@@ -40,18 +43,32 @@ def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         return build()
 
 
-def image_layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
-    """Height, width, channels of an image's shape, and whether channels come last.
+def middle_and_spread(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each column of rows [M, W] in double precision, both without the outermost 1 % at either end.
 
-    >>> image_layout((4, 84, 84)), image_layout((32, 48, 3))
-    ((84, 84, 4, False), (32, 48, 3, True))
+    So a few wild numbers leave a column's scale as it is. A column with so few exceptions that nothing is left without them
+    (a rare event's) has those of all rows, and one that never changes a deviation of 0.
     """
-    last = shape[2] < shape[0]
-    return (*shape, True) if last else (*shape[1:], shape[0], False)  # type: ignore[return-value]
+    rows = rows.double()
+    ordered = rows.T.contiguous().sort(1).values
+    cut = len(rows) // 100
+    clipped = rows.clamp(ordered[:, cut], ordered[:, len(rows) - 1 - cut])
+    flat = clipped.std(0, unbiased=False) == 0
+    kept = torch.where(flat, rows, clipped)
+    return kept.mean(0), kept.std(0, unbiased=False)
+
+
+def usable(spread: Tensor, middle: Tensor) -> Tensor:
+    """Deviations to divide by: 1 instead of one that is nothing but rounding, whatever the units."""
+    return torch.where(spread > RESOLUTION * middle.abs(), spread, torch.ones_like(spread))
 
 
 class Moments(nn.Module):
-    """The running mean and deviation of rows [M, width], each row seen counting the same."""
+    """The running mean and deviation of rows [M, width]. They resist wild numbers, and forget what is long past.
+
+    A number counts as at most 10 deviations away from the middle, its batch's or the running one's, whichever reaches farther;
+    and all rows before a batch as `MEMORY` at the most.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -69,81 +86,94 @@ class Moments(nn.Module):
             if len(part) == 0:
                 return
             part = part.to(self.mean)
+            if rows.dtype != torch.uint8:
+                part = self._tamed(part)
             middle = part.mean(0)
-            apart, before = middle - self.mean, self.seen.clone()
+            apart = middle - self.mean
+            if self.seen > MEMORY:
+                self.deviation *= MEMORY / self.seen
+                self.seen.fill_(MEMORY)
+            before = self.seen.clone()
             self.seen += len(part)
             self.deviation += (part - middle).square().sum(0) + apart.square() * before * len(part) / self.seen
             self.mean += apart * len(part) / self.seen
 
+    def _tamed(self, rows: Tensor) -> Tensor:
+        """Rows with wild numbers moved to 10 deviations from the middle."""
+        middle, spread = middle_and_spread(rows[:: max(len(rows) // SOME, 1)])
+        low, high = middle - WILD * spread, middle + WILD * spread
+        if self.seen > 0:
+            known = (self.deviation / self.seen).sqrt()
+            low, high = torch.minimum(low, self.mean - WILD * known), torch.maximum(high, self.mean + WILD * known)
+        return torch.where(high > low, rows.clamp(low, high), rows)
+
     def spread(self) -> Tensor:
-        """The standard deviation [width], 0.001 at the least, and 1 before anything was seen."""
-        spread = (self.deviation / self.seen).sqrt().clamp_min(1e-3).float()
-        return torch.where(self.seen > 0, spread, torch.ones_like(spread))
+        """The standard deviation [width]; 1 for what never changed, and before anything was seen."""
+        return usable((self.deviation / self.seen.clamp_min(1.0)).sqrt(), self.mean).float()
 
     def forward(self, rows: Tensor) -> Tensor:
-        return (rows - self.mean.float()) / self.spread()
+        return ((rows.double() - self.mean) / self.spread()).float()
 
 
 class Stem(nn.Module):
     """Rows as `Inputs` makes them -> features [M, `width`]: what every exemplar network begins with.
 
-    Vectors pass through, standardised by running moments where the space has no bounds (`update` moves the moments, the
-    forward pass never does). Images are scaled to [0, 1] and go through the paper's convolutions; actions beside an image
-    join behind them. With `whiten` every number is standardised, pixels included, and clipped to [-5, 5].
+    Numbers are standardised by running moments of what was seen (`update` moves the moments, the forward pass never does),
+    whatever a space declares, and actions stay as they are. Pictures are scaled to [0, 1] and go through the paper's
+    convolutions. With `whiten` every number is standardised, pixels included, and clipped to [-5, 5].
     """
 
     unit: Tensor
 
     def __init__(self, inputs: Inputs, whiten: bool = False) -> None:
         super().__init__()
-        self.image_shape = inputs.image_shape
-        self.whiten = whiten
-        self.standardise = whiten or (not inputs.image_shape and not inputs.bounded)
-        self.action_width = inputs.action_width
-        self.row_width = self.width = inputs.width
-        self.register_buffer("unit", torch.ones(inputs.width), persistent=False)
-        if self.standardise:
-            self.moments = Moments(inputs.width)
-        if self.image_shape:
-            height, width, channels, self.channels_last = image_layout(self.image_shape)
+        self.inputs, self.whiten = inputs, whiten
+        self.moments = Moments(inputs.numbers)
+        self.pixels = Moments(inputs.pixels) if whiten and inputs.pictures else None
+        self.register_buffer("unit", torch.ones(inputs.action_width), persistent=False)
+        self.width = inputs.numbers + inputs.action_width
+        self.convolutions = nn.ModuleList()
+        for part in inputs.pictures:
+            assert part.shape is not None
+            channels, height, width = part.shape
             layers: list[nn.Module] = []
             for _ in range(CONVOLUTIONS):
                 layers += [nn.Conv2d(channels, FILTERS, KERNEL, STRIDE), nn.ReLU()]
                 height, width, channels = (height - KERNEL) // STRIDE + 1, (width - KERNEL) // STRIDE + 1, FILTERS
-            if min(height, width) < 1:
-                raise UsageError(f"Images of shape {self.image_shape} are too small for the convolutions: 10x10 at least.")
-            self.convolutions = nn.Sequential(*layers)
-            self.width = channels * height * width + inputs.action_width
+            self.convolutions.append(nn.Sequential(*layers))
+            self.width += channels * height * width
 
     def update(self, rows: Tensor) -> None:
-        """Takes rows [M, width] into the running moments, if there are any."""
-        if self.standardise:
-            self.moments.update(rows)
+        """Takes rows [M, row] into the running moments."""
+        _, numbers = self.inputs.split(rows)
+        if self.inputs.numbers:
+            self.moments.update(numbers[:, : self.inputs.numbers])
+        if self.pixels is not None:
+            self.pixels.update(rows[:, : self.inputs.pixels])
 
     def spread(self) -> Tensor:
-        """The standard deviation that each entry is divided by, [width]: 1 where the space is bounded, and for actions."""
-        if not self.standardise:
-            return self.unit
-        spread = self.moments.spread()
-        return torch.cat([spread[: self.row_width - self.action_width], torch.ones(self.action_width, device=spread.device)])
+        """The standard deviation that each number is divided by, [numbers + actions]: 1 for actions."""
+        return torch.cat([self.moments.spread(), self.unit])
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.see(self.standardised(rows), rows)
+        return self.see(*self.standardised(rows))
 
-    def standardised(self, rows: Tensor) -> Tensor:
-        """Rows [M, row] as numbers on a sensible scale: states [M, state] of images, whole rows of vectors."""
-        states = rows[:, : self.row_width - self.action_width] if self.image_shape else rows
-        if not self.standardise:
-            return states.float() / 255.0 if self.image_shape else states
-        middle, spread = self.moments.mean.float(), self.spread()
-        middle[self.row_width - self.action_width :] = 0.0
-        scaled = (states - middle[: states.shape[1]]) / spread[: states.shape[1]]
-        return scaled.clamp(-LARGEST, LARGEST) if self.whiten else scaled
+    def standardised(self, rows: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Rows [M, row] on a sensible scale: pictures [M, channels, height, width] and numbers [M, numbers + actions]."""
+        pictures, numbers = self.inputs.split(rows)
+        states, actions = numbers.split([self.inputs.numbers, self.inputs.action_width], dim=1)
+        states = self.moments(states)
+        if self.pixels is not None:
+            whitened = self.pixels(rows[:, : self.inputs.pixels]).clamp(-LARGEST, LARGEST)
+            begin = 0
+            for index, part in enumerate(self.inputs.pictures):
+                pictures[index] = part.picture(whitened[:, begin : begin + part.width])
+                begin += part.width
+        else:
+            pictures = [picture.float() / 255.0 for picture in pictures]
+        return pictures, torch.cat([states.clamp(-LARGEST, LARGEST) if self.whiten else states, actions], dim=1)
 
-    def see(self, states: Tensor, rows: Tensor) -> Tensor:
-        """The features of standardised states, with the actions of the rows behind them."""
-        if not self.image_shape:
-            return states
-        pixels = states.reshape(-1, *self.image_shape)
-        seen = self.convolutions(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels).flatten(1)
-        return torch.cat([seen, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)
+    def see(self, pictures: list[Tensor], numbers: Tensor) -> Tensor:
+        """The features of what was standardised: of pictures by the convolutions, and numbers as they are."""
+        seen = [layers(picture).flatten(1) for layers, picture in zip(self.convolutions, pictures, strict=True)]
+        return torch.cat([*seen, numbers], dim=1) if seen else numbers

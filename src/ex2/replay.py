@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,6 +43,15 @@ class Fifo:
     def rows(self) -> Tensor:
         """All rows held, [len, width], in no particular order."""
         return self._rows[: self._held]
+
+    def through(self, change: Callable[[Tensor], Tensor], width: int, dtype: torch.dtype, chunk: int) -> Fifo:
+        """A queue of the same states in the same order, each row changed, so many at a time."""
+        other = Fifo(self.capacity, width, dtype)
+        for start in range(0, self._held, chunk):
+            some = slice(start, min(start + chunk, self._held))
+            other._rows[some] = change(self._rows[some])
+        other._next, other._held = self._next, self._held
+        return other
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """`count` rows drawn uniformly with replacement."""

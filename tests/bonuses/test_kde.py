@@ -9,6 +9,7 @@ from sklearn.neighbors import KernelDensity
 from conftest import CONTINUOUS, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
 from ex2.exemplar.propositions import log_kernel_peak
+from ex2.networks import middle_and_spread
 
 
 def test_against_the_sum_of_kernels():
@@ -29,7 +30,7 @@ def test_against_scikit_learn():
         bonus.remember(batch)
         bonus.fit(batch)
         centres, rows = bonus.state_dict()["centres"].double(), bonus.inputs.rows(batch).flatten(0, 1).double()
-        share = 255 if rows.max() > 10 else 1
+        share = 255 if rows.max() > 10 else middle_and_spread(centres)[1]
         estimate = KernelDensity(bandwidth=0.5).fit(centres / share)
         found = bonus.log_density(bonus.inputs.rows(batch).flatten(0, 1)).double()
         expected = torch.as_tensor(estimate.score_samples(rows / share)) - log_kernel_peak(0.5, rows.shape[1])

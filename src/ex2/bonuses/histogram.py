@@ -24,17 +24,24 @@ class Histogram(DensityBonus):
 
     def __init__(self, observation_space: spaces.Space, action_space: spaces.Space, *, bins: int = 50, **settings: Any) -> None:
         super().__init__(observation_space, action_space, **settings)
-        parts = [observation_space, action_space] if self.inputs.action_width else [observation_space]
-        if self.inputs.image_shape or not all(is_bounded(part) for part in parts):
-            raise UsageError(f"A histogram needs bounded spaces of few dimensions, got {parts}: use 'amortized'.")
+        parts = [part.space for part in self.inputs.vectors] + ([action_space] if self.inputs.action_width else [])
+        if self.inputs.pictures or not all(is_bounded(part) for part in parts):
+            raise UsageError(
+                f"A histogram needs bounded spaces of few dimensions, got {observation_space}: use 'kernel-exemplar'."
+            )
         if bins < 1:
             raise UsageError(f"bins={bins}: at least 1 is needed.")
         self.bins = bins
-        self.discrete = [isinstance(part, spaces.Discrete) for part in parts]
-        self.widths = [self.inputs.width - self.inputs.action_width, self.inputs.action_width][: len(parts)]
-        self.cell_count = math.prod(n if one else bins**n for n, one in zip(self.widths, self.discrete, strict=True))
+        self.widths = [part.width for part in self.inputs.vectors] + [self.inputs.action_width][: self.inputs.action_width]
+        self.scales = [1.0] * len(self.inputs.vectors) + [self.inputs.action_scale]
+        self.counts = [int(part.n) if isinstance(part, spaces.Discrete) else 0 for part in parts]
+        self.cell_count = math.prod(n or bins**width for n, width in zip(self.counts, self.widths, strict=True))
         if self.cell_count > MAX_CELLS:
-            raise UsageError(f"bins={bins} makes {self.cell_count:.2g} cells here: at most {MAX_CELLS:,} are allowed.")
+            many = f"10^{len(str(self.cell_count)) - 1}"
+            raise UsageError(
+                f"bins={bins} makes {many} cells here: at most {MAX_CELLS:,} are allowed, so take fewer bins, choose numbers by "
+                "entries=[...], or use 'kernel-exemplar'."
+            )
 
     def fit(self, batch: Batch) -> Metrics:
         return {}
@@ -42,10 +49,10 @@ class Histogram(DensityBonus):
     def cells(self, rows: Tensor) -> Tensor:
         """The number of the cell of each row, [M]."""
         cell = torch.zeros(len(rows), dtype=torch.long)
-        scales = (1.0, self.inputs.action_scale)
-        for part, one_hot, scale in zip(rows.split(self.widths, dim=1), self.discrete, scales, strict=False):
-            if one_hot:
-                cell = cell * part.shape[1] + part.argmax(1)
+        for part, count, scale in zip(rows.split(self.widths, dim=1), self.counts, self.scales, strict=False):
+            if count:  # a one-hot code, or the bits of a value
+                bits = 2 ** torch.arange(part.shape[1])
+                cell = cell * count + (part.argmax(1) if part.shape[1] == count else (part.long() * bits).sum(1))
                 continue
             for column in ((part / scale + 1) / 2 * self.bins).long().clamp(0, self.bins - 1).unbind(1):
                 cell = cell * self.bins + column

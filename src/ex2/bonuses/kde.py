@@ -12,6 +12,7 @@ from torch import Tensor
 from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
+from ex2.networks import middle_and_spread, usable
 
 ROWS = 500  # rated at a time
 
@@ -22,7 +23,7 @@ class KernelDensityBonus(DensityBonus):
     As with the smoothed exemplar models, p is relative to the kernel's peak: the probability of a kernel's volume around x.
 
     Args:
-        bandwidth: the kernel's standard deviation, in the units of `Inputs` (standard deviations where a space has no bounds).
+        bandwidth: the kernel's standard deviation, in deviations of the states that carry a kernel.
             By default 0.1; for images 0.036 times the square root of a frame's numbers, by which all of them together may
             differ: 2 for 32x32 RGB. With 0.1, a frame's -log p would be in the hundreds, and decided by its nearest one.
         subsample: how many visited states carry a kernel; this bounds the cost.
@@ -39,7 +40,7 @@ class KernelDensityBonus(DensityBonus):
     ) -> None:
         super().__init__(observation_space, action_space, **settings)
         if bandwidth is None:
-            bandwidth = 0.036 * math.sqrt(self.inputs.width) if self.inputs.image_shape else 0.1
+            bandwidth = 0.036 * math.sqrt(self.inputs.pixels) if self.inputs.pictures else 0.1
         if bandwidth <= 0 or subsample < 1:
             raise UsageError(f"bandwidth={bandwidth} and subsample={subsample} must both be above 0.")
         self.bandwidth, self.subsample = bandwidth, subsample
@@ -55,17 +56,16 @@ class KernelDensityBonus(DensityBonus):
         self._centres = centres
         numbers = self._numbers(centres)
         self._scale = torch.ones_like(numbers[0])
-        if not self.inputs.bounded:
-            states = self.inputs.width - self.inputs.action_width
-            self._scale[:states] = numbers[:, :states].std(0, unbiased=False).clamp_min(1e-3)
+        states = slice(self.inputs.pixels, self.inputs.pixels + self.inputs.numbers)
+        if self.inputs.numbers:
+            middle, spread = middle_and_spread(numbers[:, states])
+            self._scale[states] = usable(spread, middle)
         self._kernels = numbers / self._scale
 
     def _numbers(self, rows: Tensor) -> Tensor:
         """Rows as the kernels have them, in double precision: `cdist` takes differences of large squares."""
-        numbers = rows.to(self.device).double()
-        if self.inputs.image_shape:
-            numbers[:, : self.inputs.width - self.inputs.action_width] /= 255.0
-        return numbers
+        pictures, numbers = self.inputs.split(rows.to(self.device))
+        return torch.cat([*(picture.flatten(1).double() / 255.0 for picture in pictures), numbers.double()], dim=1)
 
     def log_density(self, rows: Tensor) -> Tensor:
         if self._centres is None:

@@ -38,8 +38,8 @@ class Networks(nn.Module):
         """Rows [M, row] -> ||f^(x) - f(x)||^2, the mean over outputs, [M]."""
         seen = self.target.standardised(rows)
         with torch.no_grad():
-            answers = self.target_head(self.target.see(seen, rows))
-        return (self.predictor_head(self.predictor.see(seen, rows)) - answers).square().mean(1)
+            answers = self.target_head(self.target.see(*seen))
+        return (self.predictor_head(self.predictor.see(*seen)) - answers).square().mean(1)
 
 
 class RandomDistillation(ErrorBonus):

@@ -18,7 +18,7 @@ from ex2.batch import Batch, Inputs
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import CHUNK, LearnedBonus
 from ex2.errors import UsageError
-from ex2.networks import Moments, Stem, image_layout, mlp
+from ex2.networks import Moments, Stem, mlp
 from ex2.replay import Fifo
 
 TABLES = 4  # of counts: a code's count is the smallest of its entries, so codes that share one entry are still told apart
@@ -34,59 +34,58 @@ class Autoencoder(nn.Module):
 
     def __init__(self, inputs: Inputs, units: int, hidden: int) -> None:
         super().__init__()
-        assert inputs.image_shape is not None
-        self.shape, self.action_width = inputs.image_shape, inputs.action_width
-        _, _, self.channels, self.channels_last = image_layout(self.shape)
+        self.inputs = inputs
         self.stem = Stem(inputs)
+        self.beside = inputs.numbers + inputs.action_width
         self.encoder = nn.Sequential(
-            mlp([self.stem.width - self.action_width, hidden], nn.ReLU),
+            mlp([self.stem.width - self.beside, hidden], nn.ReLU),
             nn.Linear(hidden, units),
             nn.BatchNorm1d(units),  # so that every unit tells some frames from others, from the start
         )
-        self.decoder = nn.Sequential(mlp([units, hidden], nn.ReLU), nn.Linear(hidden, self.channels * COARSE**2))
+        channels = sum(part.shape[0] for part in inputs.pictures if part.shape)
+        self.decoder = nn.Sequential(mlp([units, hidden], nn.ReLU), nn.Linear(hidden, channels * COARSE**2))
 
     def forward(self, rows: Tensor) -> Tensor:
         seen = self.stem(rows)
-        return self.encoder(seen[:, : seen.shape[1] - self.action_width]).sigmoid()
+        return self.encoder(seen[:, : seen.shape[1] - self.beside]).sigmoid()
 
     def coarse(self, rows: Tensor) -> Tensor:
         """The frames of rows [M, row] at 16 x 16 pixels in [0, 1], [M, channels * 256]."""
-        pixels = rows[:, : rows.shape[1] - self.action_width].reshape(-1, *self.shape).float() / 255.0
-        return adaptive_avg_pool2d(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels, COARSE).flatten(1)
+        pictures, _ = self.inputs.split(rows)
+        return torch.cat([adaptive_avg_pool2d(picture.float() / 255.0, COARSE).flatten(1) for picture in pictures], dim=1)
 
 
 class Networks(nn.Module):
-    """The random projection, and before it the autoencoder of images, or the moments of vectors without bounds."""
+    """The random projection, and before it the autoencoder of pictures, and the moments of numbers without bounds."""
 
     projection: Tensor
     offset: Tensor
 
     def __init__(self, inputs: Inputs, bits: int, units: int, hidden: int, offset: float) -> None:
         super().__init__()
-        self.autoencoder = Autoencoder(inputs, units, hidden) if inputs.image_shape else None
-        self.moments = None if inputs.image_shape or inputs.bounded else Moments(inputs.width)
-        self.action_width, self.states = inputs.action_width, inputs.width - inputs.action_width
-        width = units + inputs.action_width if self.autoencoder else inputs.width
+        self.inputs = inputs
+        self.autoencoder = Autoencoder(inputs, units, hidden) if inputs.pictures else None
+        self.moments = None if inputs.bounded else Moments(inputs.numbers)
+        width = inputs.numbers + inputs.action_width + (units if self.autoencoder else 0)
         self.register_buffer("projection", torch.randn(width, bits))
         self.register_buffer("offset", offset * torch.randn(bits))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Rows [M, row] -> their codes, bits [M, bits]."""
-        if self.autoencoder is not None:
-            actions = rows[:, rows.shape[1] - self.action_width :].float()
-            rows = torch.cat([2.0 * self.autoencoder(rows).round() - 1.0, actions], dim=1)
-        elif self.moments is not None:
-            spread = self.moments.spread()
-            fixed = (self.moments.deviation == 0) | (torch.arange(len(spread), device=spread.device) >= self.states)
-            rows = (rows - self.moments.mean.float() * ~fixed) / torch.where(fixed, 1.0, spread)
-        return rows @ self.projection + self.offset > 0
+        _, numbers = self.inputs.split(rows)
+        states, actions = numbers.split([self.inputs.numbers, self.inputs.action_width], dim=1)
+        if self.moments is not None:
+            fixed = self.moments.deviation == 0  # a number that never changed counts as it is
+            states = torch.where(fixed, states, self.moments(states))
+        codes = [] if self.autoencoder is None else [2.0 * self.autoencoder(rows).round() - 1.0]
+        return torch.cat([*codes, states, actions], dim=1) @ self.projection + self.offset > 0
 
 
 class SimHash(LearnedBonus):
     """1 / sqrt(n), with n the visits to states of the same code, the batch that is rated included.
 
     Counts are kept in four tables of `buckets` entries, into which codes are hashed a second time: memory is bounded, and a
-    count is never too low. Vectors without bounds are standardised by the moments of the first 4,000, and the autoencoder of
+    count is never too low. Numbers without bounds are standardised by the moments of the first 4,000, and the autoencoder of
     images is trained on only when twice as many frames were seen: a code that changes its meaning makes familiar states new.
 
     Args:
@@ -124,9 +123,9 @@ class SimHash(LearnedBonus):
         self.units, self.saturation, self.steps = units, saturation, steps
         self.seen = self.trained = 0
         super().__init__(observation_space, action_space, **settings)
-        if self.inputs.image_shape and self.minibatch < 2:
+        if self.inputs.pictures and self.minibatch < 2:
             raise UsageError(f"minibatch={self.minibatch} must be at least 2 for images.")
-        self.replay = Fifo(replay_capacity, self.inputs.width, self.inputs.dtype) if self.inputs.image_shape else None
+        self.replay = Fifo(replay_capacity, self.inputs.width, self.inputs.dtype) if self.inputs.pictures else None
         fixed = torch.Generator().manual_seed(self.generator.initial_seed())
         self.multipliers = torch.randint(PRIME, (TABLES, bits + 1), generator=fixed)
         self.counts = torch.zeros(TABLES, buckets, dtype=torch.int64)
@@ -157,7 +156,7 @@ class SimHash(LearnedBonus):
             return {}
         rows = self.inputs.rows(batch)[batch.mask]
         if self.networks.moments is not None and self.seen < SETTLED:
-            self.networks.moments.update(rows)
+            self.networks.moments.update(self.inputs.split(rows)[1][:, : self.inputs.numbers])
         self.seen += len(rows)
         if self.replay is not None and self.seen >= GROWTH * self.trained:
             for _ in range(self.steps):

@@ -164,7 +164,7 @@ class InformationGain(LearnedBonus):
         self.inputs.transitions(batch)
 
     def build(self) -> nn.Module:
-        features = Features(self.inputs, components=self.components) if self.inputs.image_shape else None
+        features = Features(self.inputs, components=self.components) if self.inputs.pictures else None
         self.width = features.width if features else self.inputs.width
         return Networks(self.width, self.inputs.actions, self.hidden, self.prior, self.noise, features)
 
@@ -201,8 +201,8 @@ class InformationGain(LearnedBonus):
         rows, _, _ = self.inputs.transitions(batch)
         if len(rows) == 0:
             return {}
-        if self.networks.features is not None and not self.networks.features.directions.any():
-            self.networks.features.fit(rows.to(self.device), rows[:0].to(self.device))
+        if self.networks.features is not None and not self.networks.features.fitted:
+            self.networks.features.fit(rows.to(self.device), rows[:0, None].expand(-1, 2, -1).to(self.device), self.generator)
         triples = self._triples(batch)
         self.networks.seen.update(triples[:, : self.width].to(self.device))
         self.networks.changes.update(triples[:, -self.width :].to(self.device))

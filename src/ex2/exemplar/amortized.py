@@ -125,11 +125,11 @@ class AmortizedExemplar(ExemplarModel):
             raise UsageError(f"kl_weight={kl_weight!r} must be a number or {AUTO!r}.")
         if pairs < 1 or samples < 0:
             raise UsageError(f"pairs={pairs} must be at least 1, and samples={samples} at least 0.")
-        if not 0.0 <= scatter <= 1.0 or (scatter and self.inputs.image_shape):
+        if not 0.0 <= scatter <= 1.0 or (scatter and self.inputs.pictures):
             raise UsageError(f"scatter={scatter} must be from 0 to 1, and 0 for images.")
 
     def build(self) -> nn.Module:
-        paper = IMAGE_SIZES if self.inputs.image_shape else VECTOR_SIZES
+        paper = IMAGE_SIZES if self.inputs.pictures else VECTOR_SIZES
         return Pair(self.inputs, **{name: paper[name] if size is None else size for name, size in self.sizes.items()})  # type: ignore[arg-type]
 
     @property
@@ -207,9 +207,7 @@ class AmortizedExemplar(ExemplarModel):
         exemplars = rows[torch.randint(len(rows), (self.pairs,), generator=self.generator)]
         far = round(self.scatter * self.pairs)
         if far:
-            width = self.inputs.width - self.inputs.action_width
-            spread = self.stem.spread().cpu()[:width] * (0.5 if self.inputs.bounded else 1.0)
-            self.scatter_rows(exemplars[:far], spread)
+            self.scatter_rows(exemplars[:far], self.stem.moments.spread().cpu())
         return exemplars
 
     @torch.no_grad()

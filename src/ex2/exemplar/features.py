@@ -1,17 +1,27 @@
-"""The space in which `kernel-exemplar` measures distances: vectors as they are, images through a fixed feature map.
+"""The metric: in which space, and on which scale, `kernel-exemplar` measures how far states are apart.
 
 A closed-form discriminator needs a metric that stays put: a learned encoder spends its volume where states are many, and then
-all of them are equally easy to tell apart. So nothing here is trained. Images pass through one layer of frozen random
-convolutions and are pooled with overlap, so that a thing that moves a little changes them a little; then they are projected.
-The projection is fitted in closed form, by one of two eigenvalue problems:
+all of them are equally easy to tell apart. So nothing here is trained by gradients. One rule serves all spaces, and it looks
+at what was seen, not at what a space declares:
 
-- "variance": the directions in which the states seen vary most (principal components).
-- "neighbours": the directions in which they vary most compared with states adjacent in time. With C the covariance of
-  features and W that of the differences of neighbours (halved), the columns v of C v = lambda W v with the largest lambda.
-  What changes at random from frame to frame (a noisy television) is in W, and is projected out.
+1. **Numbers** are taken in deviations from their middle, both without the outermost 1 %. Beyond 5 deviations they grow like
+   logarithms: what lies farther out stays farther out, and one wild number does not decide. **Pictures** pass through one layer
+   of frozen random convolutions and are pooled with overlap, so that a thing that moves a little changes them a little.
+   The parts of a Dict or Tuple weigh the same.
+2. **A table of places** (most of the different states seen were seen again, to the bit: one-hot codes, categories, small
+   pictures) is no place for a metric: directions are random ones, which keep every two states apart.
+3. Elsewhere, **principal directions**: those that hold 99 % of the variance. With C the covariance in them and W that of
+   states adjacent in time (halved), the directions v of W v = w C v have a coherence h = 1 - w: near 1 for what changes slowly,
+   near 0 for what is drawn anew at every step (a noisy television, a broken sensor). Where some are coherent, a direction
+   counts by the variance it explains times h squared; where none is, because states come in no order, by its variance alone, or,
+   of more than 16 numbers, by its square: what many numbers say together is heard, what each says for itself is not.
+4. The 16 that count most are kept, and as one number more how far a state lies outside of all principal directions: somewhere
+   that nothing seen so far has pointed to.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -19,110 +29,208 @@ from torch.nn.functional import avg_pool2d, conv2d
 
 from ex2.batch import Inputs
 from ex2.errors import UsageError, unknown
-from ex2.networks import FILTERS, KERNEL, STRIDE, Stem, image_layout
+from ex2.networks import FILTERS, KERNEL, STRIDE, middle_and_spread, usable
 
 FEATURES = ("convolutions", "pixels")
-PROJECTIONS = ("variance", "neighbours")
+PROJECTIONS = ("auto", "variance", "neighbours", "none")
 CELLS = 6  # pooled features have about as many places a side; each covers two of them
-RIDGE = 0.1  # of the neighbours' mean variance, added to each direction: none is called free of noise
-CHUNK = 2_048  # images at a time
-LARGEST = 1_024  # features that the projection is fitted to; of more, random combinations are taken
+LARGEST = 1e30  # deviations that a number is away at the most
+TAIL = 5.0  # deviations beyond which numbers grow like logarithms
+CHUNK = 2_048  # pictures at a time
+VARIANCE = 0.99  # share of it that the principal directions hold, and of what counts that is kept
+PRINCIPAL = 64  # principal directions at the most
+EXACT = 256  # numbers up to which all principal directions are computed; of more, the largest by random projections
+SPARE = 16  # random directions more than are asked for
+COHERENT = 0.5  # of the most coherent direction, from which on neighbours in time are listened to
+RECURRING = 0.5  # share of the different states seen that were seen again, from which on they are a table
+
+
+def compressed(values: Tensor) -> Tensor:
+    """Numbers in deviations, beyond 5 of them like logarithms; monotone, with a continuous slope.
+
+    >>> compressed(torch.tensor([-2.0, 5.0, 5.0 * math.e, 1e30])).round(decimals=1).tolist()
+    [-2.0, 5.0, 10.0, 340.8]
+    """
+    far = values.abs() > TAIL
+    if far.any():
+        wild = values[far]
+        values = values.masked_scatter(far, wild.sign() * TAIL * (1.0 + (wild.abs() / TAIL).log()))
+    return values
+
+
+def recurring(rows: Tensor, generator: torch.Generator) -> float:
+    """The share of the different rows [M, W] that occur more than once.
+
+    >>> recurring(torch.tensor([[1.0], [2.0], [2.0], [3.0]]), torch.Generator())
+    0.3333333432674408
+    """
+    key = (rows.double() * torch.randn(rows.shape[1], dtype=torch.float64, generator=generator).to(rows.device)).sum(1)
+    return (key.unique(return_counts=True)[1] > 1).float().mean().item()
+
+
+def principal(apart: Tensor, few: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The largest variances [P] of centred rows [M, W], largest first, and their directions [W, P].
+
+    Those that hold 99 % of the variance; all there are of so few numbers.
+    """
+    width = apart.shape[1]
+    if width <= EXACT:
+        values, vectors = torch.linalg.eigh(apart.T @ apart / len(apart))
+        values, vectors = values.flip(0), vectors.flip(1)
+    else:
+        basis = torch.randn(width, PRINCIPAL + SPARE, dtype=apart.dtype, generator=generator).to(apart.device)
+        for _ in range(3):
+            basis = torch.linalg.qr(apart.T @ (apart @ basis)).Q
+        values, inner = torch.linalg.eigh((apart @ basis).T @ (apart @ basis) / len(apart))
+        values, vectors = values.flip(0), basis @ inner.flip(1)
+    values = values.clamp_min(0.0)
+    total = apart.square().sum() / len(apart)
+    kept = width if width <= few else int((values.cumsum(0) < VARIANCE * total).sum()) + 1
+    kept = min(kept, PRINCIPAL, int((values > 1e-12 * total).sum()))
+    return values[: max(kept, 1)], vectors[:, : max(kept, 1)]
 
 
 class Features(nn.Module):
-    """Rows as `Inputs` makes them -> [M, `width`], with a variance of about 1, as a mean over directions.
+    """Rows as `Inputs` makes them -> points [M, `width`], with a variance of about 1, as a mean over the directions that count.
 
     Args:
-        kind: for images, "convolutions" or "pixels".
-        components: how many directions an image, or a projected vector, is reduced to.
-        projection: "variance", "neighbours", or None: by variance for images, and none at all for vectors.
+        kind: for pictures, "convolutions" or "pixels".
+        components: how many directions are kept at the most. Those that a fit does not need are 0.
+        projection: "auto", the rule above; "variance" or "neighbours", one side of its third step; or "none": numbers on their
+            scale, and nothing else.
     """
 
-    centre: Tensor
+    middle: Tensor
+    spread: Tensor
     directions: Tensor
-    filters: Tensor
-    mixing: Tensor
+    span: Tensor
+    reach: Tensor
+    fitted: Tensor
+    table: Tensor
 
-    def __init__(self, inputs: Inputs, kind: str = "convolutions", components: int = 16, projection: str | None = None) -> None:
+    def __init__(self, inputs: Inputs, kind: str = "convolutions", components: int = 16, projection: str = "auto") -> None:
         super().__init__()
         if kind not in FEATURES:
             raise unknown("kind of features", kind, FEATURES)
-        if projection is not None and projection not in PROJECTIONS:
+        if projection not in PROJECTIONS:
             raise unknown("projection", projection, PROJECTIONS)
         if components < 1:
             raise UsageError(f"components={components} must be at least 1.")
-        self.image_shape, self.action_width, self.kind = inputs.image_shape, inputs.action_width, kind
-        self.projection = projection or ("variance" if inputs.image_shape else None)
-        self.stem: Stem | None = None
-        if inputs.image_shape:
-            height, wide, channels, self.channels_last = image_layout(inputs.image_shape)
-            scale = (channels * KERNEL**2) ** -0.5
-            self.register_buffer("filters", torch.randn(FILTERS, channels, KERNEL, KERNEL) * scale)
-            if kind == "convolutions" and min(height, wide) < 2 * KERNEL:
-                raise UsageError(f"Images of shape {inputs.image_shape} are too small for the convolutions: 8x8 at least.")
-            width = self._convolve(torch.zeros(1, inputs.width - inputs.action_width, dtype=torch.uint8)).shape[1]
-        else:
-            self.stem = Stem(inputs)
-            width = inputs.width - inputs.action_width
-        if self.projection:
-            combined = min(width, LARGEST)
-            self.register_buffer("mixing", torch.randn(width, combined) * width**-0.5 if width > LARGEST else torch.zeros(0))
-            width = min(components, combined)
-            self.register_buffer("centre", torch.zeros(combined))
-            self.register_buffer("directions", torch.zeros(combined, width))
-        self.width = width + inputs.action_width
+        self.inputs, self.kind, self.projection = inputs, kind, projection
+        self.blocks = []
+        for index, part in enumerate(inputs.pictures):
+            assert part.shape is not None
+            channels = part.shape[0]
+            filters = torch.randn(FILTERS, channels, KERNEL, KERNEL) * (channels * KERNEL**2) ** -0.5
+            self.register_buffer(f"filters_{index}", filters)
+            self.blocks.append(self._look(torch.zeros(1, *part.shape, dtype=torch.uint8), index).shape[1])
+        self.blocks += [part.width for part in inputs.vectors]
+        seen = sum(self.blocks)
+        self.projected = projection != "none"
+        self.kept = min(components, seen) if self.projected else seen
+        self.outside = self.projected and seen > self.kept
+        self.width = self.kept + self.outside + inputs.action_width
+        self.register_buffer("middle", torch.zeros(seen, dtype=torch.float64))
+        self.register_buffer("spread", torch.ones(seen, dtype=torch.float64))
+        self.register_buffer("directions", torch.zeros(seen, self.kept) if self.projected else torch.zeros(0))
+        self.register_buffer("span", torch.zeros(seen, min(PRINCIPAL, seen)) if self.outside else torch.zeros(0))
+        self.register_buffer("reach", torch.zeros(()))  # what the distance from the principal directions is multiplied by
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("table", torch.zeros((), dtype=torch.bool))
 
-    def _seen(self, rows: Tensor) -> Tensor:
-        """States [M, row] without their actions, before the projection."""
-        states = rows[:, : rows.shape[1] - self.action_width]
-        if self.stem is not None:
-            return self._combined(self.stem(rows)[:, : states.shape[1]])
-        return torch.cat([self._combined(self._convolve(part)) for part in states.split(CHUNK)])
-
-    def _convolve(self, states: Tensor) -> Tensor:
-        assert self.image_shape is not None
-        pixels = states.reshape(-1, *self.image_shape).float() / 255.0 - 0.5
+    def _look(self, pictures: Tensor, index: int) -> Tensor:
+        """Bytes [M, channels, height, width] -> [M, numbers]."""
+        pixels = pictures.float() / 255.0 - 0.5
         if self.kind == "pixels":
             return pixels.flatten(1)
-        pixels = pixels.permute(0, 3, 1, 2) if self.channels_last else pixels
-        seen = torch.relu(conv2d(pixels.contiguous(), self.filters, stride=STRIDE))
+        seen = torch.relu(conv2d(pixels.contiguous(), getattr(self, f"filters_{index}"), stride=STRIDE))
         sides = seen.shape[2:]
         return avg_pool2d(seen, [max(s // 3, 1) for s in sides], [max(s // CELLS, 1) for s in sides]).flatten(1)
 
-    def _combined(self, seen: Tensor) -> Tensor:
-        return seen @ self.mixing if len(self.mixing) else seen
+    def seen(self, rows: Tensor) -> Tensor:
+        """States [M, row] as numbers in no common unit yet, without their actions."""
+        pictures, numbers = self.inputs.split(rows)
+        looks = [
+            torch.cat([self._look(some, index) for some in picture.split(CHUNK)]) for index, picture in enumerate(pictures)
+        ]
+        states = numbers[:, : self.inputs.numbers]
+        return torch.cat([*looks, states], dim=1) if looks else states
 
-    def update(self, rows: Tensor) -> None:
-        """Takes rows into the running moments of unbounded vectors; images have none."""
-        if self.stem is not None:
-            self.stem.update(rows)
+    def scaled(self, seen: Tensor) -> Tensor:
+        """What was seen, in deviations, and no wilder than it has to be."""
+        return compressed(((seen - self.middle.float()) / self.spread.float()).clamp(-LARGEST, LARGEST))
 
     @torch.no_grad()
-    def fit(self, rows: Tensor, neighbours: Tensor) -> None:
-        """Fits the projection to rows [M, row], and to pairs of rows adjacent in time [P, 2, row]."""
-        if not self.projection:
-            return
-        seen = self._seen(rows).double()
-        self.centre.copy_(seen.mean(0))
-        apart = seen - seen.mean(0)
-        covariance = apart.T @ apart / len(seen)
-        keep = self.directions.shape[1]
-        if self.projection == "neighbours":
-            steps = self._seen(neighbours[:, 0]).double() - self._seen(neighbours[:, 1]).double()
-            within = steps.T @ steps / (2 * len(steps))
-            within.diagonal().add_(RIDGE * within.diagonal().mean() + 1e-9)
-            whiten = torch.linalg.inv(torch.linalg.cholesky(within))
-            values, vectors = torch.linalg.eigh(whiten @ covariance @ whiten.T)
-            directions = whiten.T @ vectors
+    def fit(self, rows: Tensor, neighbours: Tensor, generator: torch.Generator) -> None:
+        """Fits all of it to rows [M, row], and to pairs of rows adjacent in time [P, 2, row], of which there may be none."""
+        seen = self.seen(rows)
+        self.table.fill_(self.projection == "auto" and recurring(seen, generator) > RECURRING)
+        self._fit_scale(seen)
+        apart = self.scaled(seen).double()
+        if self.projected and self.table:
+            self._fit_table(apart, generator)
+        elif self.projected:
+            steps = self.scaled(self.seen(neighbours[:, 0])) - self.scaled(self.seen(neighbours[:, 1]))
+            self._fit_directions(apart - apart.mean(0), steps.double(), generator)
+        self.fitted.fill_(True)
+
+    def _fit_scale(self, seen: Tensor) -> None:
+        """Middle and deviation of every number; of a picture's, one deviation for all. Each part then weighs the same."""
+        if self.table:
+            low, high = seen.double().amin(0), seen.double().amax(0)
+            middle, spread = (low + high) / 2, (high - low) / 2
         else:
-            values, directions = torch.linalg.eigh(covariance)
-        scale = values[-keep:].mean().clamp_min(1e-12).rsqrt()
-        self.directions.copy_(directions[:, -keep:] * scale)
+            middle, spread = middle_and_spread(seen)
+        spread = usable(spread, middle)
+        begin = 0
+        for index, width in enumerate(self.blocks):
+            block = slice(begin, begin + width)
+            if index < len(self.inputs.pictures):
+                spread[block] = usable(seen[:, block].double().std(0, unbiased=False).square().mean().sqrt(), torch.ones(()))
+            if len(self.blocks) > 1:
+                spread[block] *= math.sqrt(width)
+            begin += width
+        self.middle.copy_(middle)
+        self.spread.copy_(spread)
+
+    def _fit_table(self, apart: Tensor, generator: torch.Generator) -> None:
+        count, width = self.directions.shape
+        random = torch.randn(count, width, generator=generator) if count > width else torch.eye(count)
+        directions = random.to(apart) / (apart @ random.to(apart)).std(0, unbiased=False).square().mean().sqrt().clamp_min(1e-12)
+        self.directions.copy_(directions)
+        self.reach.zero_()
+
+    def _fit_directions(self, apart: Tensor, steps: Tensor, generator: torch.Generator) -> None:
+        """Step 3 of the rule, for centred rows [M, W] and differences of neighbours [P, W]."""
+        values, vectors = principal(apart, self.kept, generator)
+        whiten = vectors / values.clamp_min(1e-12).sqrt()
+        within, turn = torch.linalg.eigh((steps @ whiten).T @ (steps @ whiten) / (2 * max(len(steps), 1)))
+        coherence = (1.0 - within).clamp(0.0, 1.0)
+        alone = self.projection == "variance" or not len(steps)
+        if not alone and (self.projection == "neighbours" or coherence.max() > COHERENT):
+            counts = (values.sqrt()[:, None] * turn).norm(dim=0) * coherence.square()
+            whiten = whiten @ turn
+        else:
+            counts = values.sqrt() if apart.shape[1] <= self.kept else values
+        order = counts.argsort(descending=True)
+        energy = counts[order].square()
+        kept = min(int((energy.cumsum(0) < VARIANCE * energy.sum()).sum()) + 1, self.kept)
+        scale = energy[:kept].mean().clamp_min(1e-12).sqrt()
+        self.directions.zero_()
+        self.directions[:, :kept] = whiten[:, order[:kept]] * counts[order[:kept]] / scale
+        if self.outside:
+            self.span.zero_()
+            self.span[:, : vectors.shape[1]] = vectors
+            self.reach.copy_((kept / (apart.square().sum() / len(apart)).clamp_min(1e-12)).sqrt())
 
     @torch.no_grad()
     def forward(self, rows: Tensor) -> Tensor:
-        if not self.projection:
-            assert self.stem is not None
-            return self.stem(rows)
-        states = (self._seen(rows) - self.centre) @ self.directions
-        return torch.cat([states, rows[:, rows.shape[1] - self.action_width :].float()], dim=1)
+        scaled = self.scaled(self.seen(rows))
+        actions = self.inputs.split(rows)[1][:, self.inputs.numbers :]
+        if not self.projected:
+            return torch.cat([scaled, actions], dim=1)
+        pieces = [scaled @ self.directions, actions]
+        if self.outside:
+            beyond = scaled.square().sum(1) - (scaled @ self.span).square().sum(1)
+            pieces.insert(1, (self.reach * beyond.clamp_min(0.0).sqrt())[:, None])
+        return torch.cat(pieces, dim=1)

@@ -1,277 +1,286 @@
-"""The closed-form exemplar model: with a known kernel half of every discriminator is known, and the rest is one function.
+"""The closed-form exemplar model: with a known kernel the optimal discriminator is known, and nothing is left to train.
 
-Smooth the exemplar x* by Gaussian noise q = N(0, sigma^2 I) and the background alike. The paper's optimal discriminator (Noisy
+Smooth the exemplar x* by Gaussian noise q = N(0, sigma^2 I) and the background P alike. The paper's optimal discriminator (Noisy
 Optimal Discriminator, section 4.2) then is
 
     D_{x*}(x) = q(x - x*) / (q(x - x*) + (P * q)(x)),    with the logit    log q(x - x*) - log (P * q)(x).
 
-The first term needs no learning. The second does not depend on x*: it is one function of x, the same for every exemplar. So
-instead of a classifier for each exemplar, or a network of pairs, train a single u inside
+The first term is a distance. The second does not depend on x*: it is one function of x, the same for every exemplar, and P is
+what has been visited, so it is a sum over that:
 
-    logit(x, x*) = log q(x - x*) - u(x) - log nu
+    (P * q)(x) = 1/n  sum over the n states held of  q(x - x_i).
 
-with the paper's cross-entropy, each exemplar of a minibatch against each background state of it: a matrix of distances and
-one pass through the network. Its optimum is u = log (P * q), whatever exemplars it was trained with; u(x*) is the smoothed log
-density at x*, normalised: no constant is lost.
+At x = x* the discriminator says D = q(0) / (q(0) + (P * q)(x*)), and the density that the paper reads off it, (1 - D) / D, is
+(P * q)(x*) / q(0): the share of the states held that lie within the kernel around x*. Times n it is a count of visits. So each
+exemplar's classifier is exact, for any number of exemplars, without a gradient step; it is normalised; and where nothing was
+seen it is never above what the nearest state seen allows. (Up to version 0.1 a network was trained towards this sum. On every
+world of benchmarks/novelty.py the sum was nearer to the truth, and cheaper.)
 
-**Balanced odds.** With a narrow kernel q(0) is far above (P * q)(x*), D is near 1 at every exemplar, and cross-entropy says
-little about u. So a background state counts nu times, and the odds shift by as much:
+What decides is the metric (`ex2.exemplar.features`), in which states are points, and the width of the kernel
+(`ex2.exemplar.smoothing`).
 
-    maximise  E_{x = x* + eps}[log D] + nu E_{x ~ P * q}[log(1 - D)],    D = q / (q + nu (P * q)).
+**The sum in bounded time.** States that share a cell of half a kernel's width become one kernel at their mean, weighted by their
+number: what is visited often is held in few kernels, and what was visited once in one of its own. If more than `kernels` cells
+are left, as in many dimensions, that many states are drawn from those held.
 
-nu enters the logit, so the optimum stays where it was; log nu is a running mean of log q(x - x*) - u(x) at the positives, which
-keeps D around 1/2 there. That mean is also the information rate of `ex2.exemplar.smoothing`: how many nats a smoothed state
-tells of where it came from.
-
-**The network.** (P * q) has no detail finer than the kernel, so u gets, beside x, sines and cosines with wavelengths down to a
-few sigma, and learns the difference to the logarithm of a smoothed Gaussian, which makes u fall off where nothing was seen.
-
-For images, x is a fixed feature map's output (`ex2.exemplar.features`), and densities are of features.
+**It knows when it does not know.** The states held are split in two halves, and the densities that each gives to the new batch
+are compared: `agreement` is their rank correlation. Where they do not agree, the kernel is too narrow for what was seen; it is
+widened until they do, and a warning says so once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import warnings
 from typing import Any
 
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch import Tensor
 
 from ex2.batch import Batch
-from ex2.bonus import Metrics
+from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
-from ex2.exemplar.model import ExemplarModel
-from ex2.exemplar.propositions import log_kernel_peak
-from ex2.exemplar.smoothing import AUTO, CENTRES, QUERIES, information_rate
-from ex2.networks import Stem, mlp
+from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_places, sigma_of_rate, target_rate
+from ex2.networks import seeded
+from ex2.replay import Fifo
 from ex2.shaping import FEWEST
 
-FREQUENCY = 0.2  # of the sines, in units of 1 / sigma: their standard deviation
-ODDS_MEMORY = 0.9  # of the running mean that the odds are balanced by
-POOL = {False: 65_536, True: 8_192}  # background states that a fit draws from: vectors, and images, whose features cost
-SCORE_CHUNK = 8_192  # rows scored at a time
-LATER = 0.3  # of the learning rate, for the batches after the first
-GROWTH = 2  # u begins anew when the kernel is so many times as wide or narrow, or so many times as many images were seen
-LARGEST_ODDS = 15.0  # in logarithms
+CELL = 0.5  # width of the cells whose states share a kernel, in kernels
+PAIRS = 4_000_000  # distances computed at a time
+SAMPLE = 4_096  # states that the metric is fitted to
+FRAMES = 8_192  # rows that become points at a time
+FOLLOWING = 0.2  # how far automatic smoothing moves towards what the newest batch asks for, in logarithms
+ASKED = 512  # states of a batch that the two halves are asked about
+BLIND = 0.3  # rank correlation of the two halves, below which they do not agree
+WIDER, WIDENINGS = 1.5, 8  # what a kernel is widened by then, and how often at the most
 
 
-class LogDensity(nn.Module):
-    """u(x), points [M, D] -> [M]: the logarithm of a Gaussian, plus a network of x and of sines and cosines of it."""
+class KernelSum:
+    """log (P * q) for points held, up to q(0): kernels [K, D] with the number of points that each stands for, half by half."""
 
-    frequencies: Tensor
-    whiten: Tensor
-    volume: Tensor
-    log_odds: Tensor
-    held_odds: Tensor
+    def __init__(self, kernels: Tensor, counts: Tensor, sigma: float) -> None:
+        self.kernels, self.counts, self.sigma = kernels, counts, sigma
 
-    def __init__(self, dimensions: int, hidden: int, layers: int, waves: int) -> None:
-        super().__init__()
-        self.body = mlp([dimensions + 2 * waves] + [hidden] * layers, nn.SiLU)
-        self.head = nn.Linear(hidden, 1)
-        self.register_buffer("whiten", torch.eye(dimensions))  # [D, D], makes the Gaussian a unit one
-        self.register_buffer("volume", torch.zeros(()))  # log of how much it shrinks volumes
-        self.register_buffer("frequencies", torch.randn(dimensions, waves))
-        self.register_buffer("log_odds", torch.zeros(()))
-        self.register_buffer("held_odds", torch.zeros(()))  # those at which held-out losses are compared
+    @classmethod
+    def of(cls, points: Tensor, sigma: float, most: int, generator: torch.Generator) -> KernelSum:
+        """Kernels for points [n, D]: a kernel a cell, or, if those are too many, so many of the points."""
+        half = torch.rand(len(points), generator=generator).to(points.device) < 0.5
+        multipliers = torch.randint(1, 2**62, (points.shape[1],), generator=generator).to(points.device)
+        cells = ((points / (CELL * sigma)).clamp(-(2.0**40), 2.0**40).floor().long() * multipliers).sum(1)
+        names, cell = cells.unique(return_inverse=True)
+        if len(names) > most:
+            chosen = torch.randperm(len(points), generator=generator)[:most].to(points.device)
+            share = len(points) / most
+            return cls(points[chosen], share * torch.stack([half, ~half], 1)[chosen].to(points), sigma)
+        counts = points.new_zeros(len(names), 2).index_add_(0, cell, torch.stack([half, ~half], 1).to(points))
+        sums = points.new_zeros(len(names), points.shape[1]).index_add_(0, cell, points)
+        return cls(sums / counts.sum(1, keepdim=True), counts, sigma)
 
-    def forward(self, points: Tensor) -> Tensor:
-        phases = points @ self.frequencies
-        scaled = points @ self.whiten
-        learned = self.head(self.body(torch.cat([scaled, phases.cos(), phases.sin()], dim=1))).squeeze(1)
-        return learned - 0.5 * scaled.square().sum(1) - self.volume - 0.5 * points.shape[1] * math.log(2.0 * math.pi)
+    def halves(self, points: Tensor) -> Tensor:
+        """log of the sum over q(x - x_i) / q(0) for each half of the states held, [M, D] -> [M, 2]."""
+        answers = []
+        centre = self.kernels.mean(0)
+        kernels = (self.kernels - centre) / self.sigma
+        weights = self.counts
+        for some in ((points - centre) / self.sigma).split(max(PAIRS // len(kernels), 1)):
+            exponents = torch.cdist(some, kernels).square_().mul_(-0.5)
+            largest = exponents.max(1, keepdim=True).values
+            answers.append((exponents.sub_(largest).exp_() @ weights).log() + largest)
+        return torch.cat(answers) if answers else points.new_zeros(0, 2)
+
+    def log_visits(self, points: Tensor) -> Tensor:
+        """The logarithm of how many of the states held lie within the kernel around each point, [M, D] -> [M]."""
+        return self.halves(points).logsumexp(1)
 
 
-class Networks(nn.Module):
-    """The feature map, which nothing trains, and u on top of it."""
+def rank_correlation(one: Tensor, other: Tensor) -> float:
+    """Spearman's, of two vectors without many ties; 0 where one of them is constant.
 
-    def __init__(self, features: Features, hidden: int, layers: int, waves: int) -> None:
-        super().__init__()
-        self.features = features
-        self.log_density = LogDensity(features.width, hidden, layers, waves)
+    >>> rank_correlation(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([3.0, 4.0, 5.0]))
+    1.0
+    """
+    if len(one) < 3 or one.max() == one.min() or other.max() == other.min():
+        return 0.0
+    ranks = torch.stack([values.argsort().argsort().double() for values in (one, other)])
+    return torch.corrcoef(ranks)[0, 1].item()
 
 
-class KernelExemplar(ExemplarModel):
+class KernelExemplar(DensityBonus):
     """The closed-form exemplar model as a bonus. p is relative to the kernel's peak, as everywhere: see `propositions`.
 
-    Args:
-        exemplars, negatives: states in a gradient step; each exemplar is compared with each negative.
-        remembered: share of the exemplars that are drawn from the background instead of from the new batch.
-        scatter: share of the exemplars that are moved away from visited states, by Gaussian noise of one standard deviation
-            (half the reach of a bounded space). It teaches u what is low where nobody has been.
-        learning_rate: of Adam, at its peak in the first fit; later ones take 0.3 of it.
-        hidden, layers, waves: units and layers of the network, and how many sines it is given.
-        features, components, projection: for images, see `ex2.exemplar.features.Features`.
-    """
+    A state that lies outside all kernels counts as 0.01 visits, and as less the farther out it lies, by a logarithm.
 
-    networks: Networks
-    smooths_features, later = True, LATER
+    Args:
+        state_noise: the kernel's width, in deviations of what was seen; "auto" chooses it from the data.
+        information_rate: in nats, what "auto" holds, up to 6.1; None for 0.4 log n, with n the states held.
+        kernels: that are summed over at the most; this bounds the cost.
+        features, components, projection: of the metric, see `ex2.exemplar.features.Features`.
+    """
 
     def __init__(
         self,
         observation_space: spaces.Space,
         action_space: spaces.Space,
         *,
-        steps: int = 40,
-        first_steps: int | None = 1_000,
         state_noise: float | str = AUTO,
-        schedule: str = "one-cycle",
-        exemplars: int = 256,
-        negatives: int = 256,
-        remembered: float = 0.25,
-        scatter: float = 0.25,
-        learning_rate: float = 0.01,
-        hidden: int = 64,
-        layers: int = 2,
-        waves: int = 64,
+        information_rate: float | None = None,
+        kernels: int = 8_192,
         features: str = "convolutions",
         components: int = 16,
-        projection: str | None = None,
+        projection: str = "auto",
         **settings: Any,
     ) -> None:
-        if min(exemplars, negatives, hidden, layers, waves) < 1:
-            raise UsageError("exemplars, negatives, hidden, layers and waves must all be at least 1.")
-        if min(remembered, scatter) < 0.0 or remembered + scatter > 1.0 or round(scatter * exemplars) == exemplars:
-            raise UsageError(
-                f"remembered={remembered} and scatter={scatter} are shares: from 0 to 1 together, scatter below 1."
-            )
-        self.exemplars, self.negatives, self.learning_rate = exemplars, negatives, learning_rate
-        self.remembered, self.scatter = remembered, scatter
-        self.sizes = {"hidden": hidden, "layers": layers, "waves": waves}
-        self.feature_settings = {"kind": features, "components": components, "projection": projection}
-        self.seen = self.seen_at_projection = 0
-        self.sigma_begun = 0.0  # that the wavelengths were set by
-        settings |= {"steps": steps, "first_steps": first_steps, "state_noise": state_noise, "schedule": schedule}
         super().__init__(observation_space, action_space, **settings)
-        if not state_noise:
-            raise UsageError(f"state_noise={state_noise}: the kernel needs a width above 0, or {AUTO!r}.")
-
-    def build(self) -> nn.Module:
-        return Networks(Features(self.inputs, **self.feature_settings), **self.sizes)  # type: ignore[arg-type]
-
-    @property
-    def stem(self) -> Stem | None:
-        return self.networks.features.stem
-
-    def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.log_density.parameters(), "lr": self.learning_rate, "betas": (0.9, 0.99)}]
-
-    def loss(self, exemplars: Tensor, positives: Tensor, negatives: Tensor, sigma: Tensor) -> tuple[Tensor, ...]:
-        """Cross-entropy over x* [B, D], x = x* + eps [B, D] and noisy background states [N, D]; and the logits, with odds."""
-        u = self.networks.log_density
-        own, other = u(torch.cat([positives, negatives])).split([len(positives), len(negatives)])
-        peak = -0.5 * exemplars.shape[1] * torch.log(2.0 * math.pi * sigma.square())
-        scale = -0.5 / sigma.square()
-        positive = peak + scale * (positives - exemplars).square().sum(1) - own
-        negative = peak + scale * torch.cdist(exemplars, negatives, compute_mode="use_mm_for_euclid_dist").square() - other
-        if torch.is_grad_enabled():
-            with torch.no_grad():
-                visited = positive[round(self.scatter * len(positive)) :]  # the scattered ones come first
-                u.log_odds.lerp_(visited.mean(), 1.0 - ODDS_MEMORY).clamp_(-LARGEST_ODDS, LARGEST_ODDS)
-        log_odds = u.log_odds.clone() if torch.is_grad_enabled() else u.held_odds
-        positive, negative = positive - log_odds, negative - log_odds
-        cross_entropy = softplus(-positive).mean() + log_odds.exp() * softplus(negative).mean()
-        return cross_entropy, positive, negative
+        if state_noise != AUTO and not (isinstance(state_noise, int | float) and state_noise > 0):
+            raise UsageError(f"state_noise={state_noise!r} must be a number above 0, or {AUTO!r}.")
+        if information_rate is not None and information_rate <= 0:
+            raise UsageError(f"information_rate={information_rate} must be above 0.")
+        if kernels < 2:
+            raise UsageError(f"kernels={kernels} must be at least 2.")
+        self.state_noise, self.information_rate, self.kernels = state_noise, information_rate, kernels
+        self.features = seeded(
+            lambda: Features(self.inputs, features, components, projection), self.generator.initial_seed()
+        ).to(self.device)
+        self.points = Fifo(self.replay.capacity, self.features.width, torch.float32)  # of the states held, in the metric
+        self.sigma = 0.0 if state_noise == AUTO else float(state_noise)
+        self.seen = self.seen_at_fit = self.smoothed = 0
+        self.warned = False
+        self.sum: KernelSum | None = None
 
     def fit(self, batch: Batch) -> Metrics:
+        """Fits the metric when twice as many states were seen, the smoothing, and places the kernels."""
         rows = self.inputs.rows(batch)[batch.mask]
         self.seen += len(rows)
         if not self.ready or not len(rows):
             return {}
-        features = self.networks.features
-        features.update(rows)
-        self.fit_projection(batch)
-        self.adapt_noise(features)
-        if self.fitted and abs(math.log(self.sigma / self.sigma_begun)) > math.log(GROWTH):
-            self.begin_anew()
-        new = features(rows.to(self.device)).cpu()
-        pool = min(self.steps_now() * self.negatives, POOL[self.inputs.image_shape is not None])
-        background = features(self.replay.sample(pool, self.generator).to(self.device)).cpu()
-        if not self.fitted:
-            self._begin(background)
-        self.networks.log_density.held_odds.copy_(self.networks.log_density.log_odds)
-        train, held = self.split(new)
-        held_draw = self.draw(held, background) if len(held) else None
-        loss, positive, negative = self.descend(lambda: self.draw(train, background), self.loss, held_draw)
-        rate = self.networks.log_density.log_odds.item()
-        return {"information_rate": rate, **self.report(loss, positive, negative, log_odds=rate)}
+        if not self.features.fitted or self.seen - self.seen_at_fit >= min(self.seen_at_fit, self.replay.capacity):
+            self._fit_metric(batch)
+        held = self.points.rows()
+        if self.state_noise == AUTO:
+            self._adapt(held)
+        asked = rows[torch.randperm(len(rows), generator=self.generator)[:ASKED]]
+        agreement, visits, widened = self._place(held, self._points(asked))
+        return {
+            "smoothing": self.sigma,
+            "kernels": float(len(self.sum.kernels)) if self.sum else 0.0,
+            "directions": float((self.features.directions != 0).any(0).sum()) if self.features.projected else float(held.shape[1]),
+            "table": float(self.features.table),
+            "agreement": agreement,
+            "unseen": (visits < math.log(FEWEST)).float().mean().item(),
+            "widened": float(widened),
+        }
 
-    def fit_projection(self, batch: Batch) -> None:
-        """Fits the projection of the features to what has been seen, when that has doubled; u then begins anew.
-
-        Where neighbours are needed and the batch has none, the projection stays as it is.
-        """
-        if not self.networks.features.projection or (self.fitted and self.seen < GROWTH * self.seen_at_projection):
-            return
+    def _fit_metric(self, batch: Batch) -> None:
+        """The metric of what is held and of the new batch; all states held become points of it."""
         every = self.inputs.rows(batch).flatten(0, 1)
         pairs = batch.groups(2)
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        if self.networks.features.projection == "neighbours" and not len(pairs):
-            if self.fitted:
-                return
+        if len(pairs) > SAMPLE // 2:
+            pairs = pairs[torch.randperm(len(pairs), generator=self.generator)[: SAMPLE // 2]]
+        if not len(pairs) and self.features.projection == "neighbours":
             raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
-        rows = torch.cat([every[batch.mask.flatten()], self.replay.sample(min(len(self.replay), 4_096), self.generator)])
-        self.networks.features.fit(rows.to(self.device), every[pairs].to(self.device))
-        self.seen_at_projection = self.seen
-        if self.fitted:
-            self.begin_anew()
+        new = every[batch.mask.flatten()]
+        new = new[torch.randperm(len(new), generator=self.generator)[: SAMPLE // 2]]
+        rows = torch.cat([new, self.replay.sample(min(len(self.replay), SAMPLE - len(new)), self.generator)])
+        before = (self.features.directions != 0).any(0).sum().item(), bool(self.features.table)
+        self.features.fit(rows.to(self.device), every[pairs].to(self.device), self.generator)
+        self.points = self.replay.through(lambda some: self._points(some).cpu(), self.features.width, torch.float32, FRAMES)
+        if before != ((self.features.directions != 0).any(0).sum().item(), bool(self.features.table)):
+            self.smoothed = 0  # other directions: the width that served before says nothing of them
+        self.seen_at_fit = self.seen
 
-    @torch.no_grad()
-    def _begin(self, points: Tensor) -> None:
-        """Sets the sines' wavelengths by the kernel's width, the Gaussian by points [M, D], and odds and level by their rate.
+    def _points(self, rows: Tensor) -> Tensor:
+        return self.features(rows.to(self.device))
 
-        In a box the Gaussian is a wide one: an agent's first states say little of where it will go.
+    def _adapt(self, held: Tensor) -> None:
+        """Moves the smoothing towards the scale at which the states held have the information rate that is aimed for.
+
+        It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d
+        dimensions like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer,
+        until every place beside the path looked the same. Of a table's places, a kernel covers one.
         """
-        u, width = self.networks.log_density, points.shape[1]
-        u.frequencies.copy_(torch.randn(u.frequencies.shape, generator=self.generator) * FREQUENCY / self.sigma)
-        covariance = torch.eye(width, dtype=torch.float64)
-        if self.inputs.image_shape or not self.inputs.bounded or not isinstance(self.inputs.observation_space, spaces.Box):
-            covariance = torch.cov(points.double().T).reshape(width, width) if len(points) > 1 else covariance
-        covariance = covariance + self.sigma**2 * torch.eye(width, dtype=torch.float64)
-        factor = torch.linalg.cholesky(covariance)
-        u.whiten.copy_(torch.linalg.inv(factor).T)
-        u.volume.fill_(factor.diagonal().log().sum().item())
-        some = points[:CENTRES]
-        noise = torch.randn(min(QUERIES, len(some)), width, generator=self.generator)
-        rate = information_rate(some, self.sigma, noise)
-        level = log_kernel_peak(self.sigma, width) - 0.5 * width - rate  # the mean of log (P * q) at smoothed states
-        u.head.bias.add_(level - u((some[: len(noise)] + self.sigma * noise).to(self.device)).mean())
-        u.log_odds.fill_(rate)
-        self.sigma_begun = self.sigma
+        points = held[torch.randint(len(held), (CENTRES,), generator=self.generator)]
+        if self.features.table:
+            self.sigma, self.smoothed = sigma_of_places(points), len(held)
+            return
+        rate = target_rate(len(held)) if self.information_rate is None else self.information_rate
+        found = sigma_of_rate(points, rate, self.generator)
+        if self.smoothed:
+            finer = (self.smoothed / len(held)) ** (CELLS_POWER / max(int((points != 0).any(0).sum()), 1))
+            found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
+        self.sigma, self.smoothed = found, len(held)
 
-    def draw(self, new: Tensor, background: Tensor) -> tuple[Tensor, ...]:
-        """What `loss` takes, for one step: exemplars from `new`, with noise, and noisy background states."""
-        count, width = self.exemplars, new.shape[1]
-        exemplars = new[torch.randint(len(new), (count,), generator=self.generator)]
-        far, old = round(self.scatter * count), round(self.remembered * count)
-        if old:
-            exemplars[-old:] = background[torch.randint(len(background), (old,), generator=self.generator)]
-        if far:
-            self.scatter_rows(exemplars[:far], 0.5 if self.inputs.bounded and not self.inputs.image_shape else 1.0)
-        negatives = background[torch.randint(len(background), (self.negatives,), generator=self.generator)]
-        noise = self.sigma * torch.randn(count + self.negatives, width, generator=self.generator)
-        return exemplars, exemplars + noise[:count], negatives + noise[count:], torch.tensor(self.sigma)
+    def _place(self, held: Tensor, asked: Tensor) -> tuple[float, Tensor, bool]:
+        """Places the kernels; returns how far the halves agree on points asked about, and their log visits.
+
+        Wider kernels where the halves do not agree, unless they are those of a table, or were asked for.
+        """
+        sigma, widened = self.sigma, 0
+        while True:
+            self.sum = KernelSum.of(held.to(self.device), sigma, self.kernels, self.generator)
+            halves = self.sum.halves(asked)
+            agreement = rank_correlation(halves[:, 0], halves[:, 1])
+            stop = agreement >= BLIND or self.state_noise != AUTO or self.features.table or len(held) < 2 * ASKED
+            if stop or widened == WIDENINGS:
+                break
+            sigma, widened = WIDER * sigma, widened + 1
+        if widened and not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"kernel-exemplar: at its usual smoothing two halves of the states seen do not agree on which are rare, so it smooths "
+                f"{sigma / self.sigma:.1f} times as much (agreement now {agreement:.2f}): if these observations hold much noise, "
+                "say by `entries` which numbers count.",
+                stacklevel=4,
+            )
+        return agreement, halves.logsumexp(1).cpu(), bool(widened)
 
     @torch.no_grad()
     def log_density(self, rows: Tensor) -> Tensor:
-        if not self.fitted:
+        if self.sum is None:
             return torch.zeros(len(rows))
-        parts = [
-            self.networks.log_density(self.networks.features(part.to(self.device))).cpu() for part in rows.split(SCORE_CHUNK)
-        ]
-        return torch.cat(parts) - log_kernel_peak(self.sigma, self.networks.features.width)
+        visits = [self.sum.log_visits(self._points(some)).cpu() for some in rows.split(FRAMES)]
+        return torch.cat(visits) - math.log(self.sum.counts.sum().item())
 
     def log_density_of_batch(self, batch: Batch) -> Tensor:
-        """A state counts as at least 0.01 visits: so far out, u was never trained and says no more than that."""
-        return super().log_density_of_batch(batch).clamp_min(math.log(FEWEST / max(len(self.replay), 1)))
+        """Below 0.01 visits, log p falls on like a logarithm."""
+        log_density = super().log_density_of_batch(batch)
+        lowest = math.log(FEWEST / max(len(self.replay), 1))
+        return torch.where(log_density < lowest, lowest - (lowest - log_density).clamp_min(0.0).log1p(), log_density)
+
+    def remember(self, batch: Batch) -> None:
+        rows = self.inputs.rows(batch)[batch.mask]
+        self.replay.add(rows)
+        if self.features.fitted and len(rows):
+            self.points.add(self._points(rows).cpu())
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"seen": [self.seen, self.seen_at_projection], "sigma_begun": self.sigma_begun}
+        placed = None if self.sum is None else {"kernels": self.sum.kernels, "counts": self.sum.counts, "sigma": self.sum.sigma}
+        return super().state_dict() | {
+            "features": self.features.state_dict(),
+            "points": self.points.state_dict(),
+            "sum": placed,
+            "sigma": self.sigma,
+            "seen": [self.seen, self.seen_at_fit, self.smoothed],
+            "warned": self.warned,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.seen, self.seen_at_projection = state["seen"]
-        self.sigma_begun = float(state["sigma_begun"])
+        self.features.load_state_dict(state["features"])
+        self.points.load_state_dict(state["points"])
+        placed = state["sum"]
+        self.sum = None
+        if placed is not None:
+            kernels, counts = (placed[name].clone().to(self.device) for name in ("kernels", "counts"))
+            self.sum = KernelSum(kernels, counts, float(placed["sigma"]))
+        self.sigma, self.warned = float(state["sigma"]), bool(state["warned"])
+        self.seen, self.seen_at_fit, self.smoothed = state["seen"]
+
+    def to(self, device: str | torch.device) -> KernelExemplar:
+        super().to(device)
+        self.features.to(self.device)
+        if self.sum is not None:
+            self.sum = KernelSum(self.sum.kernels.to(self.device), self.sum.counts.to(self.device), self.sum.sigma)
+        return self

@@ -51,8 +51,6 @@ class ExemplarModel(DensityBonus):
 
     later = 1.0
     """What learning rates are multiplied by after the first fit."""
-    smooths_features = False
-    """Whether state noise is put on fixed features, so that images can have it."""
 
     def __init__(
         self,
@@ -74,7 +72,9 @@ class ExemplarModel(DensityBonus):
             raise UsageError(f"state_noise={state_noise!r} must be a number or {AUTO!r}.")
         if not isinstance(state_noise, str) and state_noise < 0:
             raise UsageError(f"state_noise={state_noise} must be 0 or more.")
-        if state_noise and self.inputs.image_shape and not self.smooths_features:
+        if self.inputs.pictures and state_noise == AUTO:
+            state_noise = 0.0
+        if state_noise and self.inputs.pictures:
             raise UsageError(f"state_noise={state_noise} is for vectors: images are smoothed by noise in a latent space.")
         if schedule not in SCHEDULES:
             raise unknown("schedule of the learning rate", schedule, SCHEDULES)
@@ -141,10 +141,9 @@ class ExemplarModel(DensityBonus):
 
     def scatter_rows(self, rows: Tensor, spread: Tensor | float) -> None:
         """Moves rows [M, D] by Gaussian noise, in place: not their actions, and not out of a bounded space."""
-        width = rows.shape[1] - self.inputs.action_width
+        width = self.inputs.numbers
         moved = rows[:, :width] + spread * torch.randn(len(rows), width, generator=self.generator)
-        bounded = self.inputs.bounded and not self.inputs.image_shape
-        rows[:, :width] = moved.clamp(-1.0, 1.0) if bounded else moved
+        rows[:, :width] = moved.clamp(-1.0, 1.0) if self.inputs.bounded else moved
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The rows to train on, and those held out for early stopping (none without it)."""
@@ -270,7 +269,7 @@ class ExemplarModel(DensityBonus):
 
     def agreement(self) -> Metrics:
         """The correlation of log p with a kernel estimate on states held, where there are few enough dimensions."""
-        few = self.inputs.image_shape is None and self.inputs.width <= PROBE_DIMENSIONS
+        few = not self.inputs.pictures and self.inputs.width <= PROBE_DIMENSIONS
         if not few or self.stem is None or len(self.replay) < PROBES or self.fits % PROBE_EVERY != 1:
             return {}
         fixed = torch.Generator().manual_seed(0)

@@ -26,6 +26,7 @@ CELLS_POWER = 0.4
 CENTRES, QUERIES = 2_048, 128  # states that an information rate is estimated from
 SMALLEST = 1e-3  # noise that is ever chosen
 LARGEST = 100.0  # the same, in standard deviations of the data
+PLACE = 0.2  # of the distance between places that their noise is
 MOST = 0.8  # of the nats that states have without noise
 
 
@@ -66,6 +67,20 @@ def information_rate(points: Tensor, sigma: float, noise: Tensor) -> float:
     exponents = torch.cdist(queries, points).square() * (-0.5 / sigma**2)
     background = torch.logsumexp(exponents, 1) - math.log(len(points))
     return (-0.5 * noise.square().sum(1) - background).mean().item()
+
+
+def sigma_of_places(points: Tensor) -> float:
+    """The noise scale at which different points of a table [M, D] keep apart: a fifth of the way to the nearest, for most.
+
+    >>> round(sigma_of_places(torch.tensor([[0.0], [0.0], [5.0], [15.0]])), 3)
+    1.0
+    """
+    places = points[:CENTRES]
+    apart = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
+    same = apart < SMALLEST * places.std(0, unbiased=False).norm()
+    nearest = apart.masked_fill(same, math.inf).min(1).values
+    nearest = nearest[nearest < math.inf]
+    return max(PLACE * torch.quantile(nearest, 0.05).item(), 1e-6) if len(nearest) else SMALLEST
 
 
 def sigma_of_rate(points: Tensor, rate: float, generator: torch.Generator, rounds: int = 10) -> float:
