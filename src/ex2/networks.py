@@ -58,9 +58,9 @@ def middle_and_spread(rows: Tensor) -> tuple[Tensor, Tensor]:
     return kept.mean(0), kept.std(0, unbiased=False)
 
 
-def usable(spread: Tensor, middle: Tensor) -> Tensor:
+def usable(spread: Tensor, middle: Tensor, resolution: float = RESOLUTION) -> Tensor:
     """Deviations to divide by: 1 instead of one that is nothing but rounding, whatever the units."""
-    return torch.where(spread > RESOLUTION * middle.abs(), spread, torch.ones_like(spread))
+    return torch.where(spread > resolution * middle.abs(), spread, torch.ones_like(spread))
 
 
 class Moments(nn.Module):

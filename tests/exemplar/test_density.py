@@ -17,7 +17,7 @@ from ex2 import ExemplarDensity, UsageError
 MODELS = ("kernel-exemplar", "amortized", "k-exemplar")
 
 
-@parametrize_with_checks([ExemplarDensity(model, steps=5) for model in MODELS])
+@parametrize_with_checks([ExemplarDensity(model, steps=None if model == MODELS[0] else 5) for model in MODELS])
 def test_what_scikit_learn_expects(estimator, check):
     check(estimator)
 
@@ -52,25 +52,25 @@ def test_integrates_to_one():
 
 
 def test_automatic_smoothing_is_finer_with_more_data():
-    few, many = (ExemplarDensity(random_state=0, steps=10).fit(gaussian(count)) for count in (200, 20_000))
+    few, many = (ExemplarDensity(random_state=0).fit(gaussian(count)) for count in (200, 20_000))
     assert many.smoothing_ < few.smoothing_ < 1.0
 
 
 def test_repeats_with_its_seed():
     data = gaussian(300)
-    one, other = (ExemplarDensity(steps=20, random_state=3).fit(data).score_samples(data) for _ in range(2))
+    one, other = (ExemplarDensity(random_state=3).fit(data).score_samples(data) for _ in range(2))
     assert np.array_equal(one, other)
 
 
 def test_in_a_pipeline_and_a_grid_search():
     data = gaussian(600)
-    pipeline = make_pipeline(StandardScaler(), ExemplarDensity(steps=100, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), ExemplarDensity(random_state=0))
     search = GridSearchCV(pipeline, {"exemplardensity__smoothing": [0.2, 3.0]}, cv=2).fit(data)
     assert search.best_params_ == {"exemplardensity__smoothing": 0.2}
 
 
 def test_a_budget_of_time():
-    density = ExemplarDensity(max_seconds=0.5, random_state=0).fit(gaussian(2_000))
+    density = ExemplarDensity("k-exemplar", smoothing=0.3, max_seconds=0.5, random_state=0).fit(gaussian(2_000))
     points = gaussian(300, seed=1)
     assert np.corrcoef(density.score_samples(points), smoothed(density, points))[0, 1] > 0.9
 
@@ -84,8 +84,60 @@ def test_latent_noise_ranks():
 
 def test_constant_columns():
     data = np.hstack([gaussian(2_000), np.full((2_000, 1), 7.0)])
-    density = ExemplarDensity(random_state=0, steps=300).fit(data)
+    density = ExemplarDensity(random_state=0).fit(data)
     assert np.isfinite(density.score_samples(data[:10])).all()
+
+
+HEAVY = {
+    "t(2)": lambda random: random.standard_t(2, size=(2_000, 1)),
+    "log-normal": lambda random: random.lognormal(0.0, 2.0, (1_000, 1)),
+    "Cauchy and clusters": lambda random: np.concatenate([random.standard_cauchy((500, 1)), random.normal(30, 0.01, (500, 1))]),
+    "tiny units": lambda random: 1e-13 * random.normal(size=(800, 1)),
+}
+
+
+@pytest.mark.parametrize("smoothing", [0.003, 0.1, 1.0, "auto"])
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_density_whatever_the_data_and_the_smoothing(name, smoothing):
+    """It integrates to 1, and no empty place is denser than the densest row."""
+    data = HEAVY[name](np.random.default_rng(0))
+    density = ExemplarDensity(smoothing=smoothing, random_state=0).fit(data)
+    # as fine as the kernel around every row, and far beyond the last one
+    steps = np.linspace(-8, 8, 81) * density.smoothing_
+    scaled = np.sort((data - density.middle_) / density.scale_, 0)
+    grid = np.unique(np.concatenate([(scaled + steps * np.maximum(np.abs(scaled) / 5, 1)).ravel(), np.geomspace(1e-3, 1e9, 20_000)]))
+    grid = np.concatenate([-np.geomspace(1e9, 1e-3, 20_000), grid])
+    points = np.unique(density.middle_ + density.scale_ * grid)[:, None]
+    values = np.exp(density.score_samples(points))
+    assert np.trapezoid(values, points[:, 0]) == pytest.approx(1.0, abs=0.05)
+    empty = np.random.default_rng(1).uniform(-2, 2, (200, 1)) * np.abs(data).max()
+    nearest = np.abs(empty - data.T).min(1)
+    empty = empty[nearest > 3 * density.scale_ * max(density.smoothing_, 0.1)]
+    assert density.score_samples(empty).max() < density.score_samples(data).max()
+
+
+def test_any_number_has_a_density():
+    density = ExemplarDensity(random_state=0).fit(gaussian(500))
+    found = density.score_samples([[1e300, 0.0], [-1e300, 1e300], [50.0, -3.0]])
+    assert np.isfinite(found).all()
+    assert found[1] < found[0] < found[2]
+
+
+def test_a_search_over_the_smoothing_finds_the_truth():
+    data = np.random.default_rng(0).normal(size=(1_000, 2))
+    search = GridSearchCV(ExemplarDensity(random_state=0), {"smoothing": [0.003, 0.03, 0.2, 1.0]}, cv=3).fit(data)
+    assert search.best_params_ == {"smoothing": 0.2}
+
+
+def test_outliers_in_the_words_of_pyod():
+    random = np.random.default_rng(0)
+    data = np.concatenate([random.normal(size=(180, 3)), random.uniform(-9, 9, (20, 3))])
+    found = ExemplarDensity(contamination=0.1, random_state=0).fit(data)
+    assert found.decision_scores_.shape == (200,)
+    assert found.labels_.sum() == 20
+    assert found.labels_[180:].mean() > 0.8
+    assert set(found.predict([[0.0, 0.0, 0.0], [8.0, -8.0, 8.0]])) == {0, 1}
+    assert np.array_equal(found.decision_function(data[:5]), -found.score_samples(data[:5]))
 
 
 def test_what_says_nothing_is_warned_of():
@@ -107,7 +159,10 @@ def test_what_cannot_work_is_refused():
         (ExemplarDensity(max_seconds=0), "max_seconds"),
         (ExemplarDensity(steps=1.5), "1.5"),
         (ExemplarDensity(device="gpu"), "gpu"),
-        (ExemplarDensity(settings={"hiden": 3}), "hiden"),
+        (ExemplarDensity("amortized", settings={"hiden": 3}), "hiden"),
+        (ExemplarDensity(settings={"kernls": 3}), "did you mean 'kernels'"),
+        (ExemplarDensity(settings={"kernels": 0}), "kernels"),
+        (ExemplarDensity(contamination=0.7), "contamination=0.7"),
         (ExemplarDensity(settings={"seed": 3}), "seed"),
     ):
         with pytest.raises(UsageError, match=named):

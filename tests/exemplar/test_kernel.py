@@ -1,4 +1,4 @@
-"""The closed-form exemplar model against its closed form, and automatic smoothing."""
+"""The closed-form exemplar model against its closed form, its metric, and automatic smoothing."""
 
 from __future__ import annotations
 
@@ -9,105 +9,87 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from scipy.stats import spearmanr
 
 from conftest import CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, ExemplarDensity, UsageError, make_bonus
 from ex2.exemplar import propositions
 from ex2.exemplar.features import Features
-from ex2.exemplar.kernel import KernelExemplar
+from ex2.exemplar.kernel import KernelExemplar, KernelSum
 from ex2.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
-
-
-def places(rows: np.ndarray | torch.Tensor, envs: int = 4) -> Batch:
-    obs = torch.as_tensor(rows, dtype=torch.float32).reshape(-1, envs, np.shape(rows)[-1])
-    return Batch.of(obs, torch.zeros(*obs.shape[:2], 2), obs)
 
 
 def gaussian(count: int, seed: int = 0, scale: float = 0.25) -> torch.Tensor:
     return scale * torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
 
 
-def true_log_density(points: torch.Tensor, sigma: float, scale: float = 0.25) -> torch.Tensor:
-    variance = scale**2 + sigma**2
-    return -points.square().sum(1) / (2 * variance) - math.log(2 * math.pi * variance)
+def places(points: torch.Tensor) -> Batch:
+    return Batch.of(points[:, None], torch.zeros(len(points), 1, 2), points[:, None])
 
 
-def test_the_loss_is_least_at_the_closed_form():
-    """With u = log (P * q) in place of the network, no shift, tilt or bump of it has a lower loss, whatever the odds."""
-    sigma, count = 0.15, 4_096
-    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma)
-    true = lambda x: true_log_density(x, sigma)  # noqa: E731
-    others = {
-        "shifted up": lambda x: true(x) + 0.3,
-        "shifted down": lambda x: true(x) - 0.3,
-        "flattened": lambda x: 0.5 * true(x) + 0.5 * true(torch.zeros(1, 2)),
-        "bumped": lambda x: true(x) + 1.0 * (x.norm(dim=1) < 0.2),
-    }
-    exemplars, background = gaussian(count), gaussian(count, seed=1)
-    noise = sigma * torch.randn(2, count, 2, generator=torch.Generator().manual_seed(2))
-    drawn = (exemplars, exemplars + noise[0], background + noise[1], torch.tensor(sigma))
-
-    class Fixed(torch.nn.Module):
-        def forward(self, points):
-            return self.function(points)
-
-    for log_odds in (0.0, 1.5):
-        losses = {}
-        for name, function in {"true": true, **others}.items():
-            model.networks.log_density = fixed = Fixed()
-            fixed.function, fixed.held_odds = function, torch.tensor(log_odds)
-            with torch.no_grad():
-                losses[name] = model.loss(*drawn)[0].item()
-        assert min(losses, key=losses.get) == "true", losses
+def held(model: KernelExemplar, points: torch.Tensor) -> KernelExemplar:
+    """The model with these points in its FIFO, fitted."""
+    model.remember(places(points))
+    model.fit(places(points[:400]))
+    return model
 
 
-def test_all_pairs_are_the_optimal_discriminators():
-    """The logits of a trained model are those of the paper's noisy optimal discriminator, pair by pair."""
-    sigma = 0.15
-    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, first_steps=600)
-    model.remember(places(gaussian(20_000)))
-    model.fit(places(gaussian(2_000, seed=1)))
-    exemplars, states = gaussian(50, seed=2), gaussian(60, seed=3)
-    with torch.no_grad():
-        _, _, logits = model.loss(exemplars, exemplars, states, torch.tensor(sigma))
-    found = torch.sigmoid(logits + model.networks.log_density.held_odds)
-    kernel = -torch.cdist(exemplars, states).square() / (2 * sigma**2) + propositions.log_kernel_peak(sigma, 2)
-    expected = propositions.optimal_discriminator(kernel, true_log_density(states, sigma).expand_as(kernel))
-    assert (found - expected).abs().mean() < 0.02
+def test_every_exemplar_has_the_optimal_discriminator():
+    """D_{x*}(x) = q(x - x*) / (q(x - x*) + (P * q)(x)), P what is held: log p at x* is that of the D that tells it apart."""
+    sigma, states = 0.2, gaussian(50)
+    model = held(KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, projection="none", kernels=1_000), states)
+    points = model.features(states)
+    kernel = propositions.log_kernel_peak(sigma, 2) - torch.cdist(points, points).square() / (2 * sigma**2)
+    background = kernel.logsumexp(1) - math.log(len(states))
+    discriminator = propositions.optimal_discriminator(kernel.diagonal(), background)
+    assert torch.allclose(model.log_density(states), propositions.log_density(discriminator), atol=0.02)
 
 
-def test_log_density_is_normalised():
-    sigma = 0.1
-    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, first_steps=800)
-    model.remember(places(gaussian(20_000)))
-    model.fit(places(gaussian(2_000, seed=1)))
-    points = gaussian(500, seed=2)
-    found = model.log_density(points) + propositions.log_kernel_peak(sigma, 2)
-    true = true_log_density(points, sigma)
-    assert np.corrcoef(found, true)[0, 1] > 0.98
-    assert (found - true).mean().abs() < 0.1
-    assert 0.85 < np.polyfit(true, found, 1)[0] < 1.15
+def test_cells_change_the_sum_by_little():
+    """States that share a cell become one kernel: the sum over thousands of states is that over some hundreds of kernels."""
+    points, asked = gaussian(20_000, scale=1.0), gaussian(500, seed=1, scale=1.2)
+    some = KernelSum.of(points, 0.3, 10_000, torch.Generator().manual_seed(0))
+    every = KernelSum(points, torch.full((len(points), 2), 0.5), 0.3)
+    assert len(some.kernels) < 700
+    assert some.counts.sum() == len(points)
+    assert (some.log_visits(asked) - every.log_visits(asked)).abs().max() < 0.2
 
 
-@pytest.mark.parametrize("sigma", [0.02, 0.3])
-def test_odds_are_balanced_and_tell_the_information_rate(sigma):
-    """D is about 1/2 at the exemplars, narrow kernel or wide; log nu is the mutual information, known for a Gaussian."""
-    settings = {"remembered": 0.0, "scatter": 0.0}
-    model = KernelExemplar(VECTOR, CONTINUOUS, state_noise=sigma, first_steps=800, **settings)
-    model.remember(places(gaussian(20_000)))
-    metrics = model.fit(places(gaussian(4_000, seed=1)))
-    assert metrics["information_rate"] == pytest.approx(math.log1p((0.25 / sigma) ** 2), abs=0.25)
-    assert 0.25 < metrics["accuracy_positive"] < 0.85
-    assert metrics["collapsed"] == 0.0
+def test_never_above_what_the_nearest_state_allows():
+    """(P * q)(x) <= q at the distance to the nearest state held: empty space is never dense."""
+    points, asked = gaussian(2_000), gaussian(2_000, seed=1, scale=3.0)
+    for sigma in (0.003, 0.1, 1.0):
+        found = KernelSum.of(points, sigma, 10_000, torch.Generator().manual_seed(0)).log_visits(asked) - math.log(len(points))
+        nearest = torch.cdist(asked, points).min(1).values
+        near = (nearest - math.sqrt(2) * sigma).clamp_min(0.0)  # as far as a cell may have moved it
+        assert (found <= -0.5 * (near / sigma).square() + 1e-3).all()
 
 
-def test_what_nobody_visited_is_novel():
-    model = KernelExemplar(VECTOR, CONTINUOUS, first_steps=600)
+def test_what_nobody_visited_is_novel_and_the_farther_the_more():
+    model = KernelExemplar(VECTOR, CONTINUOUS)
     near = torch.tensor([-0.5, -0.5]) + gaussian(4_000, scale=0.1)
     for _ in range(3):
         model.observe(places(near))
-    far = torch.tensor([[0.5, 0.5], [0.7, -0.4], [-0.5, 0.6], [0.0, 0.3]])
-    assert model.log_density(far).max() < model.log_density(near).median() - 2.0
+    ray = torch.tensor([-0.5, -0.5]) + torch.linspace(0.0, 1.4, 15)[:, None] * torch.tensor([1.0, 1.0])
+    scores = model.score(places(ray)).flatten()
+    assert (scores[3:].diff() > 0).all()
+    assert scores[-1] < 60  # below 0.01 visits by a logarithm
+
+
+def test_states_far_outside_are_told_apart_whatever_one_number_once_was():
+    """One wild number in one batch, and states 0, 4 and 8 deviations out are still as new as they are."""
+    model = make_bonus("kernel-exemplar", UNBOUNDED, CONTINUOUS)
+    random = np.random.default_rng(0)
+    for step in range(20):
+        obs = random.normal(size=(50, 4, 3)).astype(np.float32)
+        if step == 5:
+            obs[7, 2, 1] = 1e4
+        model.observe(Batch.of(obs, np.zeros((50, 4, 2)), obs))
+    asked = np.zeros((3, 1, 3), np.float32)
+    asked[:, 0, 1] = [0.0, 4.0, 8.0]
+    scores = model.score(Batch.of(asked, np.zeros((3, 1, 2)), asked)).flatten()
+    assert scores[1] > scores[0] + 3
+    assert scores[2] > scores[1] + 0.5
 
 
 def test_information_rate_of_a_gaussian():
@@ -138,22 +120,113 @@ def test_automatic_noise_is_always_a_number(points, rate):
         assert 0.2 < information_rate(rows[points], sigma, noise) < 0.66
 
 
-@pytest.mark.parametrize("count", [5, 16, 64])
-def test_tables_are_counted(count):
-    """In a discrete space, where automatic smoothing could ask for more nats than there are, log p follows the counts."""
+def rank(name: str, space: spaces.Space, draw, batches: int = 5, **settings) -> tuple[float, dict]:
+    """The rank correlation of the last batch's scores with its rarity; `draw(random)` gives states [32, 64, ...] and rarities."""
+    model, random = make_bonus(name, space, CONTINUOUS, **settings), np.random.default_rng(0)
+    for _ in range(batches):
+        obs, rarity = draw(random)
+        scores, metrics = model.observe(Batch.of(obs, np.zeros((32, 64, 2)), obs))
+    return spearmanr(scores.flatten(), rarity.flatten()).statistic, metrics
+
+
+@pytest.mark.parametrize("count", [5, 64, 300])
+@pytest.mark.parametrize("kind", ["discrete", "one-hot", "bits"])
+def test_tables_are_counted(count, kind):
+    chances = np.random.default_rng(1).dirichlet(np.full(count, 0.5)) + 0.2 / count
+    chances /= chances.sum()
+    code = {"one-hot": np.eye(count, dtype=np.float32), "bits": (np.arange(count)[:, None] >> np.arange(9) & 1).astype(np.int8)}
+    space = {"discrete": spaces.Discrete(count), "one-hot": spaces.Box(0, 1, (count,)), "bits": spaces.MultiBinary(9)}[kind]
+
+    def draw(random):
+        index = random.choice(count, (32, 64), p=chances)
+        return (index if kind == "discrete" else code[kind][index]), -np.log(chances[index])
+
+    found, metrics = rank("kernel-exemplar", space, draw)
+    assert metrics["table"] == 1.0
+    assert found > 0.93
+
+
+@pytest.mark.parametrize("width", [12, 120, 700])
+def test_bounds_do_not_decide(width):
+    """Three latent numbers seen as many, which use a thousandth of their bounds, or all of them."""
+    mixing = np.random.default_rng(1).normal(size=(3, width))
+    units = np.geomspace(1e-3, 1.0, width)
+
+    def draw(random):
+        latent = random.normal(size=(32, 64, 3))
+        return (0.2 * units * np.tanh(latent @ mixing / 3)).astype(np.float32), (latent**2).sum(-1)
+
+    found, metrics = rank("kernel-exemplar", spaces.Box(-1, 1, (width,)), draw)
+    assert found > 0.9
+    assert metrics["agreement"] > 0.8
+
+
+def test_noise_is_told_from_what_lasts():
+    """Ten numbers drawn anew at every step beside two that move slowly."""
+    state = {}
+
+    def draw(random):
+        position = state.get("position", random.normal(size=(64, 2)))
+        steps = []
+        for _ in range(32):
+            position = 0.9 * position + 0.19**0.5 * random.normal(size=(64, 2))
+            steps.append(position)
+        state["position"], places = position, np.stack(steps)
+        return np.concatenate([places, random.normal(size=(32, 64, 10))], -1).astype(np.float32), (places**2).sum(-1)
+
+    space = spaces.Box(-np.inf, np.inf, (12,))
+    assert rank("kernel-exemplar", space, draw)[0] > 0.85
+    state.clear()
+    assert rank("kernel-exemplar", space, draw, projection="variance")[0] < 0.6  # so it is time that tells them apart
+
+
+def test_a_direction_nobody_has_gone_in_yet_is_seen():
+    """Twenty numbers of which one has never changed so far: when it does, that is new."""
+    mixing = np.random.default_rng(1).normal(size=(3, 19))
+    model = make_bonus("kernel-exemplar", spaces.Box(-np.inf, np.inf, (20,)), CONTINUOUS)
     random = np.random.default_rng(0)
-    index = random.choice(count, (2_000, 4), p=random.dirichlet(np.full(count, 0.5)))
-    model = make_bonus("kernel-exemplar", spaces.Discrete(count), CONTINUOUS)
-    batch = Batch.of(index, np.zeros((2_000, 4, 2)), index)
+
+    def states(last):
+        seen = random.normal(size=(32, 64, 3)) @ mixing
+        return np.concatenate([seen, np.full((32, 64, 1), last)], -1).astype(np.float32)
+
     for _ in range(3):
-        scores, metrics = model.observe(batch)
-    visits = np.bincount(index.flatten(), minlength=count)[index]
-    assert metrics["recoveries"] == 0.0
-    assert np.corrcoef(scores.flatten(), -np.log(visits).flatten())[0, 1] > 0.8
+        obs = states(0.0)
+        model.observe(Batch.of(obs, np.zeros((32, 64, 2)), obs))
+    known, new = (model.score(Batch.of(obs, np.zeros((32, 64, 2)), obs)) for obs in (states(0.0), states(30.0)))
+    assert new.min() > known.median()
+
+
+def test_parts_of_a_dict_weigh_the_same():
+    """A picture of hundreds of numbers does not drown two numbers beside it."""
+    space = spaces.Dict({"view": spaces.Box(0, 255, (12, 12, 1), np.uint8), "place": spaces.Box(-1, 1, (2,))})
+    model, random = make_bonus("kernel-exemplar", space, CONTINUOUS), np.random.default_rng(0)
+
+    def states(centre):
+        view = random.integers(0, 256, (20, 10, 12, 12, 1)).astype(np.uint8)
+        return {"view": view, "place": random.normal(centre, 0.05, (20, 10, 2)).astype(np.float32)}
+
+    for _ in range(4):
+        obs = states(-0.5)
+        model.observe(Batch.of(obs, np.zeros((20, 10, 2)), obs))
+    known, new = (model.score(Batch.of(obs, np.zeros((20, 10, 2)), obs)) for obs in (states(-0.5), states(0.5)))
+    assert new.min() > known.max()
+
+
+def test_it_says_when_it_does_not_know():
+    """Asked for too many nats, halves of what was seen do not agree on which states are rare; a warning says so."""
+    space = spaces.Box(-np.inf, np.inf, (3,))
+    model, random = make_bonus("kernel-exemplar", space, CONTINUOUS, information_rate=6.1), np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="do not agree"):
+        for _ in range(3):
+            obs = random.uniform(-1, 1, size=(32, 64, 3)).astype(np.float32)
+            _, metrics = model.observe(Batch.of(obs, np.zeros((32, 64, 2)), obs))
+    assert metrics["agreement"] >= 0.3
+    assert metrics["widened"] == 1.0
 
 
 def test_redundant_features():
-    """Twelve features that are two in truth: the Gaussian that u starts from knows how they hang together."""
+    """Twelve features that are two in truth."""
     random = np.random.default_rng(0)
     mixing = random.normal(size=(2, 12))
     data, asked = (random.normal(size=(count, 2)) for count in (4_000, 300))
@@ -162,26 +235,24 @@ def test_redundant_features():
 
 
 def test_a_first_batch_that_says_nothing():
-    """All states alike at first: the kernel and the sines find their width when there is something to see."""
-    model = KernelExemplar(VECTOR, CONTINUOUS, first_steps=300)
+    """All states alike at first: the metric and the kernel find their scale when there is something to see."""
+    model = KernelExemplar(VECTOR, CONTINUOUS)
     for _ in range(2):
         model.observe(places(torch.zeros(400, 2)))
     for seed in range(25):
         model.observe(places(gaussian(400, seed=seed)))
     points = gaussian(300, seed=99)
-    assert np.corrcoef(model.log_density(points), true_log_density(points, model.sigma))[0, 1] > 0.85
+    assert spearmanr(model.log_density(points), -points.square().sum(1)).statistic > 0.9
 
 
-def test_automatic_noise_follows_what_is_seen():
-    """It grows with the reach of the states, shrinks as they become many, and not because an agent settles in one place."""
-    bounded = KernelExemplar(VECTOR, CONTINUOUS, first_steps=5, steps=5, replay_capacity=4_000)
+def test_automatic_noise_becomes_finer_with_more_states_and_not_because_an_agent_settles():
+    model = KernelExemplar(VECTOR, CONTINUOUS, replay_capacity=4_000)
     noises = []
-    for scale in (0.05, 0.05, 0.3, 0.3, 0.3, 0.3, 0.002, 0.002, 0.002, 0.002):
-        bounded.observe(places(gaussian(2_000, seed=len(noises), scale=scale)))
-        noises.append(bounded.sigma)
+    for scale in (0.3, 0.3, 0.3, 0.3, 0.002, 0.002, 0.002):
+        model.observe(places(gaussian(2_000, seed=len(noises), scale=scale)))
+        noises.append(model.sigma)
     assert noises[0] == 0.0  # nothing was held yet
-    assert noises[5] > 1.1 * noises[1]
-    assert noises[-1] >= noises[5]  # the FIFO was full all along
+    assert noises[2] < noises[1]
     few, many = (target_rate(count) for count in (100, 10_000))
     assert math.exp(many) == pytest.approx(math.exp(few) ** 2)
 
@@ -216,33 +287,6 @@ def test_collapse_is_recovered_from():
     assert metrics[-1]["kl_weight"] < metrics[0]["kl_weight"]
 
 
-def test_a_loss_that_is_no_number_is_recovered_from():
-    model = KernelExemplar(VECTOR, CONTINUOUS, first_steps=20, steps=20)
-    model.observe(places(gaussian(400)))
-    model.observe(places(gaussian(400)))
-    with torch.no_grad():
-        model.networks.log_density.head.weight.fill_(float("nan"))
-    assert model.fit(places(gaussian(400)))["collapsed"] == 1.0
-    metrics = model.fit(places(gaussian(400)))
-    assert math.isfinite(metrics["loss"])
-    assert torch.isfinite(model.log_density(gaussian(50))).all()
-
-
-def test_early_stopping_ends_a_fit_that_has_settled():
-    for name in ("kernel-exemplar", "amortized", "k-exemplar"):
-        taken = []
-        for tolerance in (0.0, 1e-9, 100.0):
-            model = make_bonus(name, VECTOR, CONTINUOUS, steps=50, first_steps=50, state_noise=0.1, tolerance=tolerance)
-            model.remember(places(gaussian(400)))
-            step, count = model._step, []
-            model._step = lambda *a, step=step, count=count: count.append(1) or step(*a)
-            model.fit(places(gaussian(400, seed=1)))
-            taken.append(len(count))
-        assert taken[0] == 50, name
-        assert taken[1] > 20 or name == "k-exemplar"  # a young network learns on held-out states, too
-        assert taken[2] == 20, name
-
-
 def moving_dot(count: int, steps: int, noisy: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Short films [steps, count, 16, 16, 3] of a dot that drifts, and its position; the rest changes at random if noisy."""
     random = np.random.default_rng(seed)
@@ -256,10 +300,10 @@ def moving_dot(count: int, steps: int, noisy: bool, seed: int = 0) -> tuple[np.n
     return (255 * images).astype(np.uint8), position
 
 
-@pytest.mark.parametrize(("noisy", "projection"), [(False, "variance"), (True, "neighbours")])
-def test_images_by_what_is_on_them(noisy, projection):
+@pytest.mark.parametrize("noisy", [False, True])
+def test_images_by_what_is_on_them(noisy):
     """Four times out of five the dot is in one place; the density of pictures follows the density of places."""
-    model = make_bonus("kernel-exemplar", IMAGE, CONTINUOUS, projection=projection, components=8, first_steps=500)
+    model = make_bonus("kernel-exemplar", IMAGE, CONTINUOUS)
     films, _ = moving_dot(300, 6, noisy)
     batch = Batch.of(films, np.zeros((6, 300, 2)), films)
     model.remember(batch)
@@ -274,19 +318,22 @@ def test_neighbours_need_time():
     model = make_bonus("kernel-exemplar", IMAGE, CONTINUOUS, projection="neighbours")
     films, _ = moving_dot(20, 1, False)
     batch = Batch.of(films, np.zeros((1, 20, 2)), films)
-    model.remember(batch)
+    before = copy.deepcopy(model.state_dict()["seen"])
     with pytest.raises(UsageError, match="adjacent in time"):
-        model.fit(batch)
+        model.observe(batch)
+    assert model.state_dict()["seen"] == before
 
 
 def test_features_of_many_sizes():
-    for shape in ((8, 8, 1), (32, 32, 3), (3, 32, 32), (4, 84, 84), (84, 84, 1), (60, 80, 3)):
-        model = KernelExemplar(spaces.Box(0, 255, shape, np.uint8), CONTINUOUS)
-        rows = torch.randint(256, (40, math.prod(shape)), dtype=torch.uint8)
-        model.networks.features.fit(rows, rows[:0, None].repeat(1, 2, 1))
-        seen = model.networks.features(rows)
-        assert seen.shape == (40, 16), shape
-        assert seen.square().mean() == pytest.approx(1.0, abs=0.1)
+    for shape in ((1, 1, 1), (7, 7, 3), (8, 8, 1), (32, 32, 3), (3, 32, 32), (4, 84, 84), (84, 84, 1), (60, 80, 3), (20, 30)):
+        inputs = make_bonus("none", spaces.Box(0, 255, shape, np.uint8), CONTINUOUS).inputs
+        features, generator = Features(inputs), torch.Generator().manual_seed(0)
+        rows = torch.randint(256, (40, math.prod(shape)), dtype=inputs.dtype, generator=generator)
+        features.fit(rows, rows[:0, None].repeat(1, 2, 1), generator)
+        seen = features(rows)
+        active = (features.directions != 0).any(0).sum()
+        assert seen.shape == (40, min(math.prod(shape), 16) + (math.prod(shape) > 16)), shape
+        assert seen[:, :active].var(0, unbiased=False).mean() == pytest.approx(1.0, abs=0.1), shape
 
 
 def test_settings_that_cannot_work_are_refused():
@@ -294,10 +341,7 @@ def test_settings_that_cannot_work_are_refused():
         ({"state_noise": 0.0}, "state_noise"),
         ({"state_noise": "much"}, "much"),
         ({"state_noise": -1.0}, "state_noise"),
-        ({"scatter": 0.8, "remembered": 0.4}, "scatter"),
-        ({"scatter": 1.0, "remembered": 0.0}, "scatter"),
-        ({"hidden": 0}, "hidden"),
-        ({"schedule": "cosine"}, "cosine"),
+        ({"kernels": 1}, "kernels"),
         ({"information_rate": 0.0}, "information_rate"),
         ({"features": "deep"}, "deep"),
         ({"projection": "random"}, "random"),
@@ -307,16 +351,14 @@ def test_settings_that_cannot_work_are_refused():
             make_bonus("kernel-exemplar", IMAGE, CONTINUOUS, **wrong)
     with pytest.raises(UsageError, match="kl_weight"):
         make_bonus("amortized", VECTOR, CONTINUOUS, kl_weight="some")
-    with pytest.raises(UsageError, match="too small"):
-        Features(make_bonus("none", spaces.Box(0, 255, (6, 6, 3), np.uint8), CONTINUOUS).inputs)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["kernel-exemplar", "amortized"])
-def test_captured_steps_are_the_same_steps(name):
-    """On a GPU: the same densities as on the CPU up to rounding, and a run that was saved and loaded goes on the same."""
+def test_a_gpu_gives_the_same(name):
+    """The same densities as on the CPU up to rounding, and a run that was saved and loaded goes on the same."""
     batches = [places(gaussian(400, seed=seed)) for seed in range(6)]
-    settings = {"state_noise": 0.1, "steps": 20, "first_steps": 20, "schedule": "one-cycle"}
+    settings = {"state_noise": 0.1} | ({"steps": 20, "schedule": "one-cycle"} if name == "amortized" else {})
     cpu, gpu, loaded = (make_bonus(name, VECTOR, CONTINUOUS, device=d, **settings) for d in ("cpu", "cuda", "cuda"))
     for batch in batches[:3]:
         cpu.observe(batch)
@@ -327,12 +369,16 @@ def test_captured_steps_are_the_same_steps(name):
         assert torch.allclose(gpu.observe(batch)[0], loaded.observe(batch)[0], atol=0.05)
 
 
-def test_a_state_counts_as_a_hundredth_of_a_visit_at_the_least():
-    """Where nobody has been, u has no lower bound; the bonus has one."""
-    model = KernelExemplar(UNBOUNDED, CONTINUOUS, min_replay=50, first_steps=50, steps=5)
-    batch = make_batch((UNBOUNDED, CONTINUOUS))
-    for _ in range(3):
-        model.observe(batch)
-    far = Batch.of(1e3 * torch.ones_like(batch.obs), batch.action, batch.next_obs)
-    assert model.log_density(model.inputs.rows(far)[0]).max() < -100
-    assert model.score(far).unique().item() == pytest.approx(math.log(len(model.replay) / 0.01), rel=1e-5)
+def test_early_stopping_ends_a_fit_that_has_settled():
+    for name in ("amortized", "k-exemplar"):
+        taken = []
+        for tolerance in (0.0, 1e-9, 100.0):
+            model = make_bonus(name, VECTOR, CONTINUOUS, steps=50, first_steps=50, state_noise=0.1, tolerance=tolerance)
+            model.remember(places(gaussian(400)))
+            step, count = model._step, []
+            model._step = lambda *a, step=step, count=count: count.append(1) or step(*a)
+            model.fit(places(gaussian(400, seed=1)))
+            taken.append(len(count))
+        assert taken[0] == 50, name
+        assert taken[1] > 20 or name == "k-exemplar"  # a young network learns on held-out states, too
+        assert taken[2] == 20, name

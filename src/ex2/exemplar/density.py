@@ -16,12 +16,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ex2.batch import Batch
 from ex2.bonus import check_device, make_bonus
 from ex2.errors import UsageError, unknown
+from ex2.exemplar.features import LARGEST, TAIL, compressed
+from ex2.exemplar.kernel import KernelSum
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
-from ex2.exemplar.smoothing import AUTO
+from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, sigma_of_rate, target_rate
+from ex2.networks import middle_and_spread, usable
 
+CLOSED = "kernel-exemplar"
+"""The model that is summed instead of trained."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    "kernel-exemplar": {"steps": 1_000},
+    CLOSED: {"kernels": 16_384, "information_rate": None},
     "amortized": {
         "steps": 1_500,
         "pairs": 512,
@@ -47,43 +52,51 @@ NOISES = ("state", "latent")
 LATENT_NOISE = 0.1  # of the K-exemplar model where none is said
 TRIES = 3  # fits, if those before have collapsed
 LONGEST = 1_000_000  # steps within a time budget
+JUDGED = 5_000  # rows of the fit that the threshold is taken from, at the most
+RESOLUTION = 1e-12  # of a middle: deviations below it are float64's rounding
 
 
 class ExemplarDensity(DensityMixin, BaseEstimator):
     """A density, estimated by telling points apart.
 
-    With noise on the states (`noise="state"`) the noise q is known, a Gaussian of `smoothing` standard deviations of each
-    feature, and what is estimated is the density of the data smoothed by it, (P * q)(x): an optimal discriminator says
-    D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
+    Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
+    (`ex2.exemplar.features.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
+    known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
+    optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
 
         log (P * q)(x) = log((1 - D(x)) / D(x)) + log q(0).
 
-    That is a normalised log density, in the units of the data, up to how well the discriminator is trained. The
-    "kernel-exemplar" model has the network output log (P * q)(x) itself. As `smoothing` goes to 0 it becomes the density of
-    the data, and as hard to estimate.
+    The "kernel-exemplar" model is that discriminator in closed form, a sum over kernels: a normalised log density in the units of
+    the data, whatever they are and however little the smoothing. Of the paper's models it is normalised up to how well they are
+    trained. As `smoothing` goes to 0 it becomes the density of the data, and as hard to estimate.
 
     With noise in a learned latent space (`noise="latent"`, for the paper's models) q(0) is not known, nor the same for every
     x: `score_samples` is log((1 - D(x)) / D(x)), which orders states, and is a log density up to a constant only where the
     encoder spreads all states alike. Use it to rank, not to integrate.
+
+    To find outliers, the names are PyOD's: `decision_function` (higher is stranger: minus the log density), `decision_scores_`
+    of the rows of the fit, each without its own kernel, `threshold_` by `contamination`, and `predict`, 1 for an outlier and 0
+    otherwise.
 
     Args:
         model: "kernel-exemplar", or the paper's "amortized" or "k-exemplar".
         smoothing: "auto", or a value. For state noise its standard deviation, in those of the features; for latent noise the KL
             weight ("amortized") or the noise's standard deviation ("k-exemplar", for which "auto" is 0.1).
         noise: "state" or "latent".
-        steps: gradient steps; None for the model's own.
+        contamination: the share of rows that `predict` calls outliers.
+        steps: gradient steps of the paper's models; None for the model's own.
         max_seconds: end training after this long, with the learning rate timed by it. Results then depend on the machine.
-        device: where the networks run.
+        device: where it is computed.
         random_state: seed, generator or None, as in scikit-learn.
-        settings: other settings of the model, such as {"hidden": 64}.
+        settings: other settings of the model, such as {"hidden": 64}, or {"kernels": 4_096} of the closed form.
 
     Attributes:
-        model_: the trained exemplar model. smoothing_: the standard deviation of noise on states, in those of the features
-        (scale_), 0 for latent noise. information_rate_: in nats, what a smoothed point tells of where it came from
-        ("kernel-exemplar" only). n_features_in_.
+        model_: the sum over kernels, or the trained model. middle_, scale_: of the features. smoothing_: the standard deviation of
+        noise on states, in those of the features, 0 for latent noise. decision_scores_, threshold_, labels_: as in PyOD.
+        n_features_in_.
 
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
-    >>> density = ExemplarDensity(steps=100, random_state=0).fit(X)
+    >>> density = ExemplarDensity(random_state=0).fit(X)
     >>> density.score_samples([[0.0, 0.0], [3.0, 3.0]]).argmax()
     np.int64(0)
     """
@@ -94,6 +107,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         *,
         smoothing: float | str = AUTO,
         noise: str = "state",
+        contamination: float = 0.1,
         steps: int | None = None,
         max_seconds: float | None = None,
         device: str = "cpu",
@@ -103,6 +117,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         self.model = model
         self.smoothing = smoothing
         self.noise = noise
+        self.contamination = contamination
         self.steps = steps
         self.max_seconds = max_seconds
         self.device = device
@@ -124,36 +139,75 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             raise UsageError(f"steps={self.steps} must be a whole number of at least 1, or None.")
         for name in set(self.settings or {}) & {"seed", "device", "replay_capacity", "state_noise"}:
             raise UsageError(f"settings={{{name!r}: ...}} is set by the estimator itself: use its own arguments.")
+        if not (isinstance(self.contamination, int | float | np.number) and 0.0 < self.contamination <= 0.5):
+            raise UsageError(f"contamination={self.contamination} must be a share of the rows, above 0 and at most 0.5.")
         check_device(self.device)
         chosen = dict(SETTINGS[self.model])
+        if self.model == CLOSED:
+            return self._chosen_closed(chosen)
         if self.noise == "state":
             chosen["state_noise"] = self.smoothing
         elif self.model == "amortized":
             chosen |= {"kl_weight": self.smoothing, "scatter": 0.0}
-        elif self.model == "k-exemplar":
-            chosen["latent_noise"] = LATENT_NOISE if self.smoothing == AUTO else self.smoothing
         else:
-            raise UsageError(f"The model {self.model!r} takes noise='state' only: its kernel is a known one.")
+            chosen["latent_noise"] = LATENT_NOISE if self.smoothing == AUTO else self.smoothing
         if self.max_seconds is not None:
             chosen["steps"] = LONGEST
         if self.steps is not None:
             chosen["steps"] = self.steps
         return chosen | {"first_steps": None} | (self.settings or {})
 
+    def _chosen_closed(self, chosen: dict[str, Any]) -> dict[str, Any]:
+        if self.noise != "state":
+            raise UsageError(f"The model {self.model!r} takes noise='state' only: its kernel is a known one.")
+        for name in self.settings or {}:
+            if name not in chosen:
+                raise unknown(f"setting of the model {self.model!r}", name, chosen)
+        chosen |= self.settings or {}
+        rate = chosen["information_rate"]
+        if type(chosen["kernels"]) is not int or chosen["kernels"] < 2 or not (rate is None or rate > 0):
+            raise UsageError(f"settings={self.settings}: kernels must be a whole number of at least 2, information_rate above 0.")
+        return chosen
+
     def fit(self, X: Any, y: Any = None) -> ExemplarDensity:
-        """Trains the model: every row of X [n, d] is an exemplar and part of the background."""
+        """Every row of X [n, d] is an exemplar and part of the background."""
         X = validate_data(self, X, dtype=np.float64)
         chosen = self._chosen()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.mean_ = X.mean(0)
-        spread = X.std(0)
-        self.scale_ = np.where(spread > 1e-12, spread, 1.0)
-        space = spaces.Box(-np.inf, np.inf, (X.shape[1],), np.float32)
-        model = make_bonus(self.model, space, space, replay_capacity=len(X), seed=seed, device=self.device, **chosen)
+        middle, spread = middle_and_spread(torch.tensor(X))
+        self.middle_, self.scale_ = middle.numpy(), usable(spread, middle, RESOLUTION).numpy()
+        if self.model == CLOSED:
+            generator = torch.Generator().manual_seed(seed)
+            points = self._points(X)
+            self.smoothing_ = self._smoothing(points, chosen["information_rate"], generator)
+            self.model_ = KernelSum.of(points, self.smoothing_, chosen["kernels"], generator)
+        else:
+            self.model_ = self._trained(self._points(X).float().cpu(), chosen, seed)
+            self.smoothing_ = self.model_.sigma
+        self._rows = X
+        some = X if len(X) <= JUDGED else X[np.random.default_rng(seed).permutation(len(X))[:JUDGED]]
+        self.threshold_ = float(np.quantile(self._strangeness(some), 1.0 - self.contamination))
+        return self
+
+    def _points(self, X: np.ndarray) -> torch.Tensor:
+        """Rows in deviations, on the device."""
+        with np.errstate(over="ignore"):
+            scaled = np.clip((X - self.middle_) / self.scale_, -LARGEST, LARGEST)
+        return compressed(torch.as_tensor(scaled, device=self.device))
+
+    def _smoothing(self, points: torch.Tensor, rate: float | None, generator: torch.Generator) -> float:
+        if self.smoothing != AUTO:
+            return float(self.smoothing)
+        some = points[torch.randperm(len(points), generator=generator)[:CENTRES].to(points.device)].cpu()
+        return sigma_of_rate(some, target_rate(len(points), dimensions_of(some)) if rate is None else rate, generator)
+
+    def _trained(self, rows: torch.Tensor, chosen: dict[str, Any], seed: int) -> ExemplarModel:
+        """One of the paper's models, trained until it has not collapsed."""
+        space = spaces.Box(-np.inf, np.inf, (rows.shape[1],), np.float32)
+        model = make_bonus(self.model, space, space, replay_capacity=len(rows), seed=seed, device=self.device, **chosen)
         assert isinstance(model, ExemplarModel)
         model.seconds = self.max_seconds
-        rows = self._rows(X)
-        batch = Batch.of(rows[:, None], torch.zeros(len(X), 1, X.shape[1]), rows[:, None])
+        batch = Batch.of(rows[:, None], torch.zeros(len(rows), 1, rows.shape[1]), rows[:, None])
         model.remember(batch)
         metrics = model.fit(batch)
         for _ in range(TRIES - 1):
@@ -165,27 +219,59 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             warnings.warn(
                 f"The discriminators have collapsed {TRIES} times, and these densities say nothing: change smoothing or steps.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         model.networks.double()  # so that a row's score does not depend on the rows that are scored with it
-        self.model_, self.smoothing_ = model, model.sigma
-        self.information_rate_ = metrics.get("information_rate", float("nan"))
-        return self
-
-    def _rows(self, X: np.ndarray) -> torch.Tensor:
-        return torch.as_tensor((X - self.mean_) / self.scale_, dtype=torch.float32)
+        return model
 
     def score_samples(self, X: Any) -> np.ndarray:
         """The log density of each row of X: normalised with state noise, proportional with latent noise. [m, d] -> [m]"""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        found = self.model_.log_density(self._rows(X).double()).double().numpy()
-        if self.noise == "latent":
-            return found
-        stem = self.model_.stem
-        assert stem is not None
-        spread = self.scale_ * stem.spread().double().cpu().numpy()
-        return found + log_kernel_peak(self.smoothing_, X.shape[1]) - np.log(spread).sum()
+        points = self._points(X)
+        if isinstance(self.model_, KernelSum):
+            found = self.model_.log_visits(points).cpu().numpy() - np.log(self.model_.counts.sum().item())
+            return found + self._peak(X)
+        found = self.model_.log_density(points).double().numpy()
+        return found if self.noise == "latent" else found + self._peak(X)
+
+    def _peak(self, X: np.ndarray) -> np.ndarray:
+        """log q(0) in the units of the data, and by how much the tails are compressed, [m]."""
+        spread = np.log(self.scale_).sum()
+        if isinstance(self.model_, ExemplarModel):
+            stem = self.model_.stem
+            assert stem is not None
+            spread = spread + np.log(stem.spread().double().cpu().numpy()).sum()
+        with np.errstate(over="ignore"):
+            far = np.clip(np.abs(X - self.middle_) / self.scale_ / TAIL, 1.0, LARGEST)
+        return log_kernel_peak(self.smoothing_, X.shape[1]) - spread - np.log(far).sum(1)
+
+    def _strangeness(self, X: np.ndarray) -> np.ndarray:
+        """Minus the log density of rows of the fit, each without its own kernel where that is known."""
+        found = self.score_samples(X)
+        if isinstance(self.model_, KernelSum):
+            visits = found - self._peak(X) + np.log(self.model_.counts.sum().item())
+            found = found + np.log(np.clip(-np.expm1(-visits), 1e-12, None))
+        return -found
+
+    @property
+    def decision_scores_(self) -> np.ndarray:
+        """How strange the rows of the fit are; computed whenever it is asked for."""
+        check_is_fitted(self)
+        return self._strangeness(self._rows)
+
+    @property
+    def labels_(self) -> np.ndarray:
+        """1 for the outliers among the rows of the fit, 0 for the others."""
+        return (self.decision_scores_ > self.threshold_).astype(int)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """How strange each row of X is: minus its log density. [m, d] -> [m]"""
+        return -self.score_samples(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """1 for a row that is stranger than the threshold of the fit, 0 for others. [m, d] -> [m]"""
+        return (self.decision_function(X) > self.threshold_).astype(int)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The total log density of X, as `sklearn.neighbors.KernelDensity` has it."""

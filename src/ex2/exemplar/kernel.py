@@ -19,7 +19,7 @@ world of benchmarks/novelty.py the sum was nearer to the truth, and cheaper.)
 What decides is the metric (`ex2.exemplar.features`), in which states are points, and the width of the kernel
 (`ex2.exemplar.smoothing`).
 
-**The sum in bounded time.** States that share a cell of half a kernel's width become one kernel at their mean, weighted by their
+**The sum in bounded time.** States that share a cell of a kernel's width become one kernel at their mean, weighted by their
 number: what is visited often is held in few kernels, and what was visited once in one of its own. If more than `kernels` cells
 are left, as in many dimensions, that many states are drawn from those held.
 
@@ -42,18 +42,18 @@ from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
-from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_places, sigma_of_rate, target_rate
+from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, dimensions_of, sigma_of_places, sigma_of_rate, target_rate
 from ex2.networks import seeded
 from ex2.replay import Fifo
 from ex2.shaping import FEWEST
 
-CELL = 0.5  # width of the cells whose states share a kernel, in kernels
+CELL = 1.0  # width of the cells whose states share a kernel, in kernels
 PAIRS = 4_000_000  # distances computed at a time
 SAMPLE = 4_096  # states that the metric is fitted to
 FRAMES = 8_192  # rows that become points at a time
 FOLLOWING = 0.2  # how far automatic smoothing moves towards what the newest batch asks for, in logarithms
 ASKED = 512  # states of a batch that the two halves are asked about
-BLIND = 0.3  # rank correlation of the two halves, below which they do not agree
+BLIND, APART = 0.3, 0.5  # halves do not agree if their rank correlation is below, and their difference, in nats, above this
 WIDER, WIDENINGS = 1.5, 8  # what a kernel is widened by then, and how often at the most
 
 
@@ -114,7 +114,8 @@ class KernelExemplar(DensityBonus):
 
     Args:
         state_noise: the kernel's width, in deviations of what was seen; "auto" chooses it from the data.
-        information_rate: in nats, what "auto" holds, up to 6.1; None for 0.4 log n, with n the states held.
+        information_rate: in nats, what "auto" holds, up to 6.1; by default it grows with the states held, see
+            `ex2.exemplar.smoothing.target_rate`.
         kernels: that are summed over at the most; this bounds the cost.
         features, components, projection: of the metric, see `ex2.exemplar.features.Features`.
     """
@@ -149,8 +150,14 @@ class KernelExemplar(DensityBonus):
         self.warned = False
         self.sum: KernelSum | None = None
 
+    def check(self, batch: Batch) -> None:
+        super().check(batch)
+        if self.features.projection == "neighbours" and not self.features.fitted and batch.shape[0] < 2:
+            raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
+
     def fit(self, batch: Batch) -> Metrics:
         """Fits the metric when twice as many states were seen, the smoothing, and places the kernels."""
+        self.check(batch)
         rows = self.inputs.rows(batch)[batch.mask]
         self.seen += len(rows)
         if not self.ready or not len(rows):
@@ -180,7 +187,7 @@ class KernelExemplar(DensityBonus):
         if len(pairs) > SAMPLE // 2:
             pairs = pairs[torch.randperm(len(pairs), generator=self.generator)[: SAMPLE // 2]]
         if not len(pairs) and self.features.projection == "neighbours":
-            raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
+            return  # the metric stays as it is; `check` has seen to the first one
         new = every[batch.mask.flatten()]
         new = new[torch.randperm(len(new), generator=self.generator)[: SAMPLE // 2]]
         rows = torch.cat([new, self.replay.sample(min(len(self.replay), SAMPLE - len(new)), self.generator)])
@@ -205,10 +212,11 @@ class KernelExemplar(DensityBonus):
         if self.features.table:
             self.sigma, self.smoothed = sigma_of_places(points), len(held)
             return
-        rate = target_rate(len(held)) if self.information_rate is None else self.information_rate
+        dimensions = dimensions_of(points)
+        rate = target_rate(len(held), dimensions) if self.information_rate is None else self.information_rate
         found = sigma_of_rate(points, rate, self.generator)
         if self.smoothed:
-            finer = (self.smoothed / len(held)) ** (CELLS_POWER / max(int((points != 0).any(0).sum()), 1))
+            finer = (self.smoothed / len(held)) ** (CELLS_POWER / dimensions)
             found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
         self.sigma, self.smoothed = found, len(held)
 
@@ -222,8 +230,9 @@ class KernelExemplar(DensityBonus):
             self.sum = KernelSum.of(held.to(self.device), sigma, self.kernels, self.generator)
             halves = self.sum.halves(asked)
             agreement = rank_correlation(halves[:, 0], halves[:, 1])
-            stop = agreement >= BLIND or self.state_noise != AUTO or self.features.table or len(held) < 2 * ASKED
-            if stop or widened == WIDENINGS:
+            apart = (halves[:, 0] - halves[:, 1]).abs().median().item()  # alike everywhere is agreement, too
+            fixed = self.state_noise != AUTO or self.features.table
+            if fixed or agreement >= BLIND or apart < APART or widened == WIDENINGS:
                 break
             sigma, widened = WIDER * sigma, widened + 1
         if widened and not self.warned:

@@ -9,8 +9,9 @@ mutual information
 in nats: the expected logit of the optimal discriminator at its own exemplar. I = 0 is collapse, D = 1/2 everywhere; I = log n
 means that each of n states seen is told from every other, D = 1 everywhere. In between, exp(I) is the number of states that
 can be told apart, "cells", and n / exp(I) the number of visits that each is judged by. `"auto"` asks for exp(I) = n ** 0.4
-cells, or for 0.8 of all the nats there are, if states are too few to have as many, and finds the noise that gives them: it
-becomes finer as more is seen, and reaches neither end.
+cells and finds the noise that gives them: it becomes finer as more is seen, and reaches neither end. Two corrections: where few
+states fill many dimensions that would be too coarse, so d / (d + 2) of log n is asked for, up to 100 cells; and never more
+than 0.8 of all the nats there are. d is how many dimensions the states really fill (`dimensions_of`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch import Tensor
 AUTO = "auto"
 CELLS_POWER = 0.4
 """exp(I) = n ** CELLS_POWER. For Gaussian data in d dimensions the bandwidth of least error has about d / (d + 4)."""
+CELLS = 100  # that are asked for in many dimensions, where n ** CELLS_POWER is fewer
 CENTRES, QUERIES = 2_048, 128  # states that an information rate is estimated from
 SMALLEST = 1e-3  # noise that is ever chosen
 LARGEST = 100.0  # the same, in standard deviations of the data
@@ -45,13 +47,25 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor) -> Tensor:
     return 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).sum(-1)
 
 
-def target_rate(count: int) -> float:
-    """The information rate in nats to aim for when `count` states have been seen.
+def dimensions_of(points: Tensor) -> float:
+    """How many dimensions points [M, D] fill: of the variances c along their principal directions, (sum c)^2 / sum c^2.
 
-    >>> round(target_rate(100_000), 2)
-    4.61
+    >>> round(dimensions_of(torch.randn(10_000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 0.01])), 1)
+    2.0
     """
-    return CELLS_POWER * math.log(max(count, 2))
+    apart = (points - points.mean(0)).double()
+    spread = (apart.T @ apart).square().sum()  # the squares of a matrix's eigenvalues sum up to that of its entries
+    return (apart.square().sum().square() / spread).item() if spread > 0 else 1.0
+
+
+def target_rate(count: int, dimensions: float = 1.0) -> float:
+    """The information rate in nats to aim for when `count` states of so many dimensions have been seen.
+
+    >>> [round(target_rate(count, 6.0), 2) for count in (100, 1_000, 100_000, 1_000_000)]
+    [3.45, 4.61, 4.61, 5.53]
+    """
+    every = math.log(max(count, 2))
+    return max(CELLS_POWER * every, min(dimensions / (dimensions + 2) * every, math.log(CELLS)))
 
 
 def information_rate(points: Tensor, sigma: float, noise: Tensor) -> float:
