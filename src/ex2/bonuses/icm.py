@@ -71,7 +71,7 @@ class IntrinsicCuriosity(ErrorBonus):
         super().__init__(observation_space, action_space, **settings)
 
     def check(self, batch: Batch) -> None:
-        self.inputs.transitions(batch)
+        self.inputs.check(batch, transitions=True)
 
     def build(self) -> nn.Module:
         return Networks(self.inputs, self.inputs.actions, **self.sizes)
