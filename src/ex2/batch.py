@@ -290,7 +290,7 @@ class Inputs:
         return before, _encode(batch.action, self.action_space, 2, clip=True)[batch.mask], after
 
     def encode(self, observations: Observations, actions: Tensor | None = None, leading: int | None = None) -> Tensor:
-        """Observations as rows [..., width], with the numbers of actions behind them; so many dimensions lead, if it is said."""
+        """Observations as rows [..., width], with the numbers of actions behind them; `leading` is how many dimensions lead."""
         numbers = []
         for part in self.vectors:
             values = part.of(observations)

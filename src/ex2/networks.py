@@ -16,6 +16,7 @@ LARGEST = 5.0  # standard deviations, where inputs are whitened
 IMAGES = 512  # whose moments are computed at a time
 MEMORY = 200_000  # rows that all before a batch count as at the most
 WILD = 10.0  # deviations from the middle at which a number stops counting more
+FEW = 100  # rows of a batch from which on it tells wild numbers from others by itself
 SOME = 1_024  # rows of a batch that its own middle and deviation are taken from
 FARTHEST = 1e30  # deviations that a number is away at the most
 NARROWEST, WIDEST = 1e-37, 1e37  # deviations that float32 can divide by
@@ -68,8 +69,8 @@ def usable(spread: Tensor, middle: Tensor) -> Tensor:
 class Moments(nn.Module):
     """The running mean and deviation of rows [M, width]. They resist wild numbers, and forget what is long past.
 
-    A number counts as at most 10 deviations away from the middle, its batch's or the running one's, whichever reaches farther;
-    and all rows before a batch as `MEMORY` at the most.
+    A number counts as at most 10 deviations away from the middle, its batch's or the running one's, whichever reaches farther
+    (of a batch of fewer than 100 rows, the running one's); and all rows before a batch as `MEMORY` at the most.
     """
 
     mean: Tensor
@@ -106,7 +107,9 @@ class Moments(nn.Module):
         low, high = middle - WILD * spread, middle + WILD * spread
         if self.seen > 0:
             known = (self.deviation / self.seen).sqrt()
-            low, high = torch.minimum(low, self.mean - WILD * known), torch.maximum(high, self.mean + WILD * known)
+            below, above = self.mean - WILD * known, self.mean + WILD * known
+            alone = len(rows) < FEW <= self.seen
+            low, high = (below, above) if alone else (torch.minimum(low, below), torch.maximum(high, above))
         return torch.where(high > low, rows.clamp(low, high), rows)
 
     def spread(self) -> Tensor:
@@ -121,8 +124,9 @@ class Stem(nn.Module):
     """Rows as `Inputs` makes them -> features [M, `width`]: what every exemplar network begins with.
 
     Numbers are standardised by running moments of what was seen (`update` moves the moments, the forward pass never does),
-    whatever a space declares, beyond 5 deviations they count like logarithms, and actions stay as they are. Pictures are scaled to [0, 1] and go through the paper's
-    convolutions. With `whiten` every number is standardised, pixels included, and clipped to [-5, 5].
+    whatever a space declares; beyond 5 deviations they count like logarithms. Actions stay as they are. Pictures are scaled to
+    [0, 1] and go through the paper's convolutions. With `whiten` every number is standardised, pixels included, and clipped to
+    [-5, 5].
     """
 
     unit: Tensor

@@ -57,7 +57,7 @@ class KernelDensityBonus(DensityBonus):
         """Puts a kernel on each of these rows."""
         self._centres = centres
         states = self.inputs.split(centres.to(self.device))[1][:, : self.inputs.numbers].double()
-        middle, spread = middle_and_spread(states)
+        middle, spread = middle_and_spread(states) if self.inputs.numbers else (states[0], states[0])
         self._middle, self._scale = middle, usable(spread, middle)
         self._kernels = self._points(centres)
 
