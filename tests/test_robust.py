@@ -83,9 +83,9 @@ def probe(at: float, step: float = 0.0, scale: float = 1.0) -> Batch:
     return Batch.of(*(x.astype(np.float32) for x in (obs, action, after)))
 
 
-def after_walk(name: str, **kind) -> Bonus:
+def after_walk(name: str, count: int = 60, **kind) -> Bonus:
     bonus = make_bonus(name, UNBOUNDED, CONTINUOUS, **({"steps": 5} if name == "vime" else {}))
-    for batch in walk(60, **kind):
+    for batch in walk(count, **kind):
         bonus.observe(batch)
     return bonus
 
@@ -108,10 +108,8 @@ def test_one_wild_number_hides_no_transition(name):
 @pytest.mark.parametrize("name", ["kernel-exemplar", "rnd", "icm"])
 def test_a_scale_that_changes_for_good_is_followed(name):
     """Old states and new ones are apart by a factor of 100: on the old scale all of the new would look the same."""
-    bonus = after_walk(name, moved=20)
-    probes = (
-        [probe(0.0, step, 100.0) for step in (0.0, 0.5, 1.0)] if name == "icm" else [probe(x, 0.0, 100.0) for x in (0, 2, 4)]
-    )
+    bonus = after_walk(name, 40, moved=12)
+    probes = [probe(0.0, 0.5 * x, 100.0) if name == "icm" else probe(x, 0.0, 100.0) for x in (0.0, 2.0, 4.0)]
     scores = [bonus.score(batch).mean().item() for batch in probes]
     assert scores[2] > 1.2 * scores[1] > 1.44 * scores[0]
 
