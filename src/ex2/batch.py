@@ -18,6 +18,8 @@ LARGEST_BOUND = 1e6  # a space with larger ones counts as unbounded
 SMALLEST_PICTURE = 10  # pixels a side that convolutions need; what is smaller is a vector of its pixels
 MOST_PLACES = 1_024  # of a Discrete that is one-hot; of a larger one, the bits of its values are taken
 LARGEST_NUMBER = float(torch.finfo(torch.float32).max)
+TAIL = 5.0  # beyond which numbers grow like logarithms
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # of which PyTorch can do little
 INPUTS = ("state", "next-state", "state-action")
 
 Observations = Any
@@ -122,10 +124,14 @@ def _tensors(values: Any, name: str) -> Observations:
 
 def _tensor(values: Any, name: str) -> Tensor:
     if isinstance(values, Tensor):
-        return values.detach().cpu()
+        if values.layout != torch.strided or values.is_nested or values.is_quantized or values.is_meta or values.is_complex():
+            raise UsageError(f"{name} is a {values.layout} tensor of {values.dtype}: it must be a plain one of real numbers.")
+        if values.is_floating_point() and values.dtype.itemsize < 2:
+            values = values.float()
+        return (values.long() if values.dtype in UNSIGNED else values).detach().cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # lists of unequal lengths
+    except Exception:  # lists of unequal lengths, and what else is no array
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise UsageError(f"{name} is an array of {array.dtype}: it must hold numbers, one array of one shape.")
@@ -133,13 +139,16 @@ def _tensor(values: Any, name: str) -> Tensor:
         array = array.astype(np.int64)
     if array.dtype == np.longdouble:
         array = array.astype(np.float64)
-    return torch.as_tensor(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
+    array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).reshape(array.shape)
+    if not array.flags.writeable or min(array.strides, default=0) < 0:  # a reversed axis of one entry counts as contiguous
+        array = array.copy()
+    return torch.as_tensor(array)
 
 
 def leaves(values: Observations) -> Iterator[Tensor]:
     """The tensors of an observation, dicts by their keys in order."""
     if isinstance(values, Mapping):
-        for key in sorted(values):
+        for key in sorted(values, key=str):
             yield from leaves(values[key])
     elif isinstance(values, tuple):
         for value in values:
@@ -250,8 +259,11 @@ class Inputs:
         """How many numbers an action is."""
         return _width(_plain(self.action_space, "action"))
 
-    def check(self, batch: Batch) -> None:
-        """Refuses a batch that does not fit the spaces: wrong shapes, dtypes and non-finite numbers are named."""
+    def check(self, batch: Batch, transitions: bool = False) -> None:
+        """Refuses a batch that does not fit the spaces: wrong shapes, dtypes and non-finite numbers are named.
+
+        Actions are looked at where they count, or with `transitions`.
+        """
         for values, name in ((batch.obs, "obs"), (batch.next_obs, "next_obs")):
             if isinstance(self.observation_space, spaces.Dict | spaces.Tuple):
                 for part in [*self.pictures, *self.vectors]:
@@ -260,33 +272,33 @@ class Inputs:
                 raise UsageError(f"{name} is a {type(values).__name__}, expected one array as in {self.observation_space}.")
             else:
                 _check(values, self.observation_space, name)
-        if self.of == "state-action":
-            _check(batch.action, self.action_space, "action")
+        if transitions or self.of == "state-action":
+            _check(batch.action, _plain(self.action_space, "action"), "action")
 
     def rows(self, batch: Batch) -> Tensor:
         """[T, N, width], checked against the spaces."""
         self.check(batch)
         actions = None
         if self.of == "state-action":
-            actions = _encode(batch.action, self.action_space, len(batch.shape), clip=True) * self.action_scale
-        return self.encode(batch.next_obs if self.of == "next-state" else batch.obs, actions)
+            actions = _encode(batch.action, self.action_space, 2, clip=True) * self.action_scale
+        return self.encode(batch.next_obs if self.of == "next-state" else batch.obs, actions, 2)
 
     def transitions(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """States [M, width], actions [M, actions] as float32, and the states they led to [M, width], of what happened."""
-        self.check(batch)
-        _check(batch.action, _plain(self.action_space, "action"), "action")
-        actions = _encode(batch.action, self.action_space, len(batch.shape), clip=True)
-        return self.encode(batch.obs)[batch.mask], actions[batch.mask], self.encode(batch.next_obs)[batch.mask]
+        self.check(batch, transitions=True)
+        before, after = (self.encode(values, leading=2)[batch.mask] for values in (batch.obs, batch.next_obs))
+        return before, _encode(batch.action, self.action_space, 2, clip=True)[batch.mask], after
 
-    def encode(self, observations: Observations, actions: Tensor | None = None) -> Tensor:
-        """Observations as rows [..., width], with the numbers of actions behind them."""
+    def encode(self, observations: Observations, actions: Tensor | None = None, leading: int | None = None) -> Tensor:
+        """Observations as rows [..., width], with the numbers of actions behind them; `leading` is how many dimensions lead."""
         numbers = []
         for part in self.vectors:
             values = part.of(observations)
-            leading = values.ndim - len((self.observation_space if self.entries else part.space).shape or ())
+            lead = values.ndim - len((self.observation_space if self.entries else part.space).shape or ())
+            lead = lead if leading is None else leading  # a number may come as [1]
             if self.entries is not None:
-                values = values.flatten(leading)[..., self.entries]
-            numbers.append(_encode(values, part.space, leading))
+                values = values.reshape(*values.shape[:lead], -1)[..., self.entries]
+            numbers.append(_encode(values, part.space, lead))
         if actions is not None:
             numbers.append(actions)
         if not self.pictures:
@@ -312,7 +324,7 @@ def _parts(space: spaces.Space, path: tuple[Any, ...], chosen: Sequence[Any] | N
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield _part(path, space)
         return
-    known = sorted(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
+    known = sorted(space.spaces, key=str) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
     wanted = known if chosen is None else list(chosen)
     if not wanted or any(key not in known for key in wanted):
         raise UsageError(f"entries={wanted} must be some of the observation's parts: {known}.")
@@ -334,7 +346,9 @@ def _part(path: tuple[Any, ...], space: spaces.Space) -> Part:
     return Part(path, space, None, False, _width(space))
 
 
-def _plain(space: spaces.Space, role: str, remedy: str = "flatten it with gymnasium.wrappers.FlattenObservation") -> spaces.Space:
+def _plain(
+    space: spaces.Space, role: str, remedy: str = "flatten it with gymnasium.wrappers.FlattenObservation"
+) -> spaces.Space:
     """The space itself, if its values are numbers of one shape."""
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise UsageError(
@@ -359,7 +373,7 @@ def _found(values: Observations, part: Part, name: str) -> Tensor:
 
 def is_bounded(space: spaces.Space) -> bool:
     """Whether a space has bounds to scale by; those of many environments are the largest numbers there are."""
-    return not isinstance(space, spaces.Box) or bool(np.abs([space.low, space.high]).max() < LARGEST_BOUND)
+    return not isinstance(space, spaces.Box) or bool(np.abs([space.low, space.high], dtype=np.float64).max() < LARGEST_BOUND)
 
 
 def _width(space: spaces.Space) -> int:
@@ -384,7 +398,10 @@ def _bounds(space: spaces.Space, like: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _encode(values: Tensor, space: spaces.Space, leading: int, clip: bool = False) -> Tensor:
-    """Values of a space as rows of float32: one-hot if discrete, from -1 to 1 if bounded."""
+    """Values of a space as rows of float32: one-hot if discrete, from -1 to 1 if bounded.
+
+    With `clip` nothing counts that lies outside of the bounds, and without bounds numbers beyond 5 count like logarithms.
+    """
     lead = values.shape[:leading]
     if isinstance(space, spaces.Discrete):
         index = values.reshape(lead).long() - int(space.start)
@@ -394,9 +411,22 @@ def _encode(values: Tensor, space: spaces.Space, leading: int, clip: bool = Fals
     flat = values.reshape(*lead, -1)
     bounds = _bounds(space, flat)
     if bounds is None:
-        return flat.float()
-    scaled = (flat.double() - bounds[0]) / bounds[1] * 2 - 1
-    return (scaled.clamp(-1.0, 1.0) if clip else scaled).float()
+        return compressed(flat.float()) if clip else flat.float()
+    most = 1.0 if clip else LARGEST_NUMBER
+    return ((flat.double() - bounds[0]) / bounds[1] * 2 - 1).clamp(-most, most).float()
+
+
+def compressed(values: Tensor) -> Tensor:
+    """Numbers, beyond 5 like logarithms; monotone, with a continuous slope. What lies farther out stays farther out.
+
+    >>> compressed(torch.tensor([-2.0, 5.0, 5.0 * math.e, 1e30])).round(decimals=1).tolist()
+    [-2.0, 5.0, 10.0, 340.8]
+    """
+    far = values.abs() > TAIL
+    if far.any():
+        wild = values[far]
+        values = values.masked_scatter(far, wild.sign() * TAIL * (1.0 + (wild.abs() / TAIL).log()))
+    return values
 
 
 def _bytes(values: Tensor, space: spaces.Space) -> Tensor:
@@ -413,8 +443,6 @@ def _check(values: Tensor, space: spaces.Space, name: str) -> None:
     shape = tuple(space.shape or ())
     if tuple(values.shape[2:]) != shape and not (shape == () and tuple(values.shape[2:]) == (1,)):
         raise UsageError(f"{name} has shape {tuple(values.shape)}, expected [T, N, *{shape}] as in {space}.")
-    if values.is_complex():
-        raise UsageError(f"{name} is {values.dtype}: it must hold real numbers.")
     whole = not values.is_floating_point()
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and values.dtype != torch.uint8:
         raise UsageError(f"{name} is {values.dtype}, expected torch.uint8 as in {space}.")
@@ -437,7 +465,9 @@ def _check(values: Tensor, space: spaces.Space, name: str) -> None:
 
 
 def _check_finite(values: Tensor, name: str) -> None:
-    good = values.abs() <= LARGEST_NUMBER  # no number, infinities, and what only float64 can hold are not
+    good = values.isfinite()
+    if values.dtype == torch.float64:  # which can hold more
+        good &= values.abs() <= LARGEST_NUMBER
     if bool(good.all()):
         return
     step, env, *_ = torch.nonzero(~good)[0].tolist()

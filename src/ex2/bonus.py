@@ -71,8 +71,8 @@ class Bonus(abc.ABC):
         """Adds the batch to what has been seen."""
 
     def check(self, batch: Batch) -> None:
-        """Refuses a batch that does not fit the spaces, before anything has changed."""
-        self.inputs.rows(batch)
+        """Refuses a batch that cannot be fitted, before anything has changed."""
+        self.inputs.check(batch)
 
     @property
     def ready(self) -> bool:
@@ -80,7 +80,7 @@ class Bonus(abc.ABC):
         return True
 
     def observe(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Fit, score, remember: in this order, on the same states."""
+        """Fit, score, remember: in this order, on the same states. A batch that is refused leaves all as it was."""
         self.check(batch)
         metrics = self.fit(batch)
         scores = self.score(batch)
@@ -152,6 +152,7 @@ class DensityBonus(Bonus):
         return log_density
 
     def score(self, batch: Batch) -> Tensor:
+        self.inputs.check(batch)
         if not self.ready or not batch.mask.any():
             return torch.zeros(batch.shape)
         bonus = bonus_of_density(self.log_density_of_batch(batch), len(self.replay), **self.form)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ex2.batch import Inputs
+from ex2.batch import Inputs, compressed
 
 CONVOLUTIONS = 2  # paper, appendix: 2 convolutional layers of 16 4x4 filters, stride 2, relu
 FILTERS, KERNEL, STRIDE = 16, 4, 2
@@ -16,7 +16,10 @@ LARGEST = 5.0  # standard deviations, where inputs are whitened
 IMAGES = 512  # whose moments are computed at a time
 MEMORY = 200_000  # rows that all before a batch count as at the most
 WILD = 10.0  # deviations from the middle at which a number stops counting more
+FEW = 100  # rows of a batch from which on it tells wild numbers from others by itself
 SOME = 1_024  # rows of a batch that its own middle and deviation are taken from
+FARTHEST = 1e30  # deviations that a number is away at the most
+NARROWEST, WIDEST = 1e-37, 1e37  # deviations that float32 can divide by
 RESOLUTION = 1e-6  # of a middle: deviations below it are float32's rounding
 
 
@@ -60,14 +63,14 @@ def middle_and_spread(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 def usable(spread: Tensor, middle: Tensor, resolution: float = RESOLUTION) -> Tensor:
     """Deviations to divide by: 1 instead of one that is nothing but rounding, whatever the units."""
-    return torch.where(spread > resolution * middle.abs(), spread, torch.ones_like(spread))
+    return torch.where(spread > resolution * middle.abs(), spread, torch.ones_like(spread)).clamp(NARROWEST, WIDEST)
 
 
 class Moments(nn.Module):
     """The running mean and deviation of rows [M, width]. They resist wild numbers, and forget what is long past.
 
-    A number counts as at most 10 deviations away from the middle, its batch's or the running one's, whichever reaches farther;
-    and all rows before a batch as `MEMORY` at the most.
+    A number counts as at most 10 deviations away from the middle, its batch's or the running one's, whichever reaches farther
+    (of a batch of fewer than 100 rows, the running one's); and all rows before a batch as `MEMORY` at the most.
     """
 
     mean: Tensor
@@ -104,7 +107,9 @@ class Moments(nn.Module):
         low, high = middle - WILD * spread, middle + WILD * spread
         if self.seen > 0:
             known = (self.deviation / self.seen).sqrt()
-            low, high = torch.minimum(low, self.mean - WILD * known), torch.maximum(high, self.mean + WILD * known)
+            below, above = self.mean - WILD * known, self.mean + WILD * known
+            alone = len(rows) < FEW <= self.seen
+            low, high = (below, above) if alone else (torch.minimum(low, below), torch.maximum(high, above))
         return torch.where(high > low, rows.clamp(low, high), rows)
 
     def spread(self) -> Tensor:
@@ -112,15 +117,16 @@ class Moments(nn.Module):
         return usable((self.deviation / self.seen.clamp_min(1.0)).sqrt(), self.mean).float()
 
     def forward(self, rows: Tensor) -> Tensor:
-        return ((rows.double() - self.mean) / self.spread()).float()
+        return ((rows.double() - self.mean) / self.spread()).clamp(-FARTHEST, FARTHEST).float()
 
 
 class Stem(nn.Module):
     """Rows as `Inputs` makes them -> features [M, `width`]: what every exemplar network begins with.
 
     Numbers are standardised by running moments of what was seen (`update` moves the moments, the forward pass never does),
-    whatever a space declares, and actions stay as they are. Pictures are scaled to [0, 1] and go through the paper's
-    convolutions. With `whiten` every number is standardised, pixels included, and clipped to [-5, 5].
+    whatever a space declares; beyond 5 deviations they count like logarithms. Actions stay as they are. Pictures are scaled to
+    [0, 1] and go through the paper's convolutions. With `whiten` every number is standardised, pixels included, and clipped to
+    [-5, 5].
     """
 
     unit: Tensor
@@ -171,7 +177,7 @@ class Stem(nn.Module):
                 begin += part.width
         else:
             pictures = [picture.float() / 255.0 for picture in pictures]
-        return pictures, torch.cat([states.clamp(-LARGEST, LARGEST) if self.whiten else states, actions], dim=1)
+        return pictures, torch.cat([states.clamp(-LARGEST, LARGEST) if self.whiten else compressed(states), actions], dim=1)
 
     def see(self, pictures: list[Tensor], numbers: Tensor) -> Tensor:
         """The features of what was standardised: of pictures by the convolutions, and numbers as they are."""

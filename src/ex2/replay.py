@@ -24,7 +24,11 @@ class Fifo:
         if capacity < 1:
             raise UsageError(f"The replay capacity is {capacity}: it must be at least 1.")
         self.capacity = capacity
-        self._rows = torch.empty(capacity, width, dtype=dtype)
+        try:
+            self._rows = torch.empty(capacity, width, dtype=dtype)
+        except RuntimeError:
+            size = capacity * width * dtype.itemsize / 1e9
+            raise UsageError(f"A replay of {capacity:,} states takes {size:,.0f} GB: set replay_capacity lower.") from None
         self._next = 0
         self._held = 0
 

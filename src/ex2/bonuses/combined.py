@@ -64,6 +64,7 @@ class Combined(Bonus):
         return any(part.ready for part in self.parts.values())
 
     def fit(self, batch: Batch) -> Metrics:
+        self.check(batch)
         metrics: Metrics = {}
         for name, part in self.parts.items():
             metrics |= {f"{name}/{key}": value for key, value in part.fit(batch).items()}
@@ -76,6 +77,7 @@ class Combined(Bonus):
         return metrics
 
     def score(self, batch: Batch) -> Tensor:
+        self.check(batch)
         scores = torch.zeros(batch.shape)
         for (name, part), share in zip(self.parts.items(), self.shares, strict=True):
             if self.deviations[name]:
@@ -83,6 +85,7 @@ class Combined(Bonus):
         return scores
 
     def remember(self, batch: Batch) -> None:
+        self.check(batch)
         for part in self.parts.values():
             part.remember(batch)
 

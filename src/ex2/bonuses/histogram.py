@@ -44,6 +44,7 @@ class Histogram(DensityBonus):
             )
 
     def fit(self, batch: Batch) -> Metrics:
+        self.check(batch)
         return {}
 
     def cells(self, rows: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ class Histogram(DensityBonus):
                 bits = 2 ** torch.arange(part.shape[1])
                 cell = cell * count + (part.argmax(1) if part.shape[1] == count else (part.long() * bits).sum(1))
                 continue
-            for column in ((part / scale + 1) / 2 * self.bins).long().clamp(0, self.bins - 1).unbind(1):
+            for column in ((part / scale + 1) / 2 * self.bins).clamp(0, self.bins - 1).long().unbind(1):
                 cell = cell * self.bins + column
         return cell
 

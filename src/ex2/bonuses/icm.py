@@ -13,7 +13,7 @@ from ex2.batch import Batch, Inputs
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import CHUNK, ErrorBonus
 from ex2.errors import UsageError
-from ex2.networks import Stem, mlp
+from ex2.networks import LARGEST, Stem, mlp
 
 
 class Networks(nn.Module):
@@ -28,7 +28,9 @@ class Networks(nn.Module):
 
     def forward(self, before: Tensor, action: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
         """1/2 ||phi^' - phi'||^2 [M], and the inverse model's answers [M, actions]."""
-        seen = self.features(self.stem(torch.cat([before, after])))
+        pictures, numbers = self.stem.standardised(torch.cat([before, after]))
+        # One number far outside what was seen must not be all that counts, as in RND and VIME.
+        seen = self.features(self.stem.see(pictures, numbers.clamp(-LARGEST, LARGEST)))
         old, new = seen.split(len(before))
         foreseen = self.forward_model(torch.cat([old, action], dim=1))
         return 0.5 * (foreseen - new).square().sum(1), self.inverse(torch.cat([old, new], dim=1))
@@ -71,7 +73,7 @@ class IntrinsicCuriosity(ErrorBonus):
         super().__init__(observation_space, action_space, **settings)
 
     def check(self, batch: Batch) -> None:
-        self.inputs.transitions(batch)
+        self.inputs.check(batch, transitions=True)
 
     def build(self) -> nn.Module:
         return Networks(self.inputs, self.inputs.actions, **self.sizes)

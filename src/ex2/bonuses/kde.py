@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.batch import Batch
+from ex2.batch import Batch, compressed
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
 from ex2.networks import middle_and_spread, usable
@@ -23,7 +23,8 @@ class KernelDensityBonus(DensityBonus):
     As with the smoothed exemplar models, p is relative to the kernel's peak: the probability of a kernel's volume around x.
 
     Args:
-        bandwidth: the kernel's standard deviation, in deviations of the states that carry a kernel.
+        bandwidth: the kernel's standard deviation, in deviations of the states that carry a kernel; what lies more than 5 of
+            these away from their middle counts like a logarithm.
             By default 0.1; for images 0.036 times the square root of a frame's numbers, by which all of them together may
             differ: 2 for 32x32 RGB. With 0.1, a frame's -log p would be in the hundreds, and decided by its nearest one.
         subsample: how many visited states carry a kernel; this bounds the cost.
@@ -47,6 +48,7 @@ class KernelDensityBonus(DensityBonus):
         self._centres: Tensor | None = None
 
     def fit(self, batch: Batch) -> Metrics:
+        self.check(batch)
         if self.ready:
             self._place(self.replay.sample(self.subsample, self.generator))
         return {}
@@ -54,25 +56,24 @@ class KernelDensityBonus(DensityBonus):
     def _place(self, centres: Tensor) -> None:
         """Puts a kernel on each of these rows."""
         self._centres = centres
-        numbers = self._numbers(centres)
-        self._scale = torch.ones_like(numbers[0])
-        states = slice(self.inputs.pixels, self.inputs.pixels + self.inputs.numbers)
-        if self.inputs.numbers:
-            middle, spread = middle_and_spread(numbers[:, states])
-            self._scale[states] = usable(spread, middle)
-        self._kernels = numbers / self._scale
+        states = self.inputs.split(centres.to(self.device))[1][:, : self.inputs.numbers].double()
+        middle, spread = middle_and_spread(states) if self.inputs.numbers else (states[0], states[0])
+        self._middle, self._scale = middle, usable(spread, middle)
+        self._kernels = self._points(centres)
 
-    def _numbers(self, rows: Tensor) -> Tensor:
+    def _points(self, rows: Tensor) -> Tensor:
         """Rows as the kernels have them, in double precision: `cdist` takes differences of large squares."""
         pictures, numbers = self.inputs.split(rows.to(self.device))
-        return torch.cat([*(picture.flatten(1).double() / 255.0 for picture in pictures), numbers.double()], dim=1)
+        states, actions = numbers.double().split([self.inputs.numbers, self.inputs.action_width], dim=1)
+        states = compressed((states - self._middle) / self._scale)
+        return torch.cat([*(picture.flatten(1).double() / 255.0 for picture in pictures), states, actions], dim=1)
 
     def log_density(self, rows: Tensor) -> Tensor:
         if self._centres is None:
             return torch.zeros(len(rows))
         parts = []
         for some in rows.split(ROWS):
-            squares = torch.cdist(self._numbers(some) / self._scale, self._kernels).square()
+            squares = torch.cdist(self._points(some), self._kernels).square()
             parts.append(torch.logsumexp(squares / (-2 * self.bandwidth**2), 1))
         return (torch.cat(parts) - math.log(len(self._kernels))).float().cpu()
 

@@ -149,6 +149,7 @@ class ErrorBonus(LearnedBonus):
         return (squares / count) ** 0.5 if squares else 1.0
 
     def score(self, batch: Batch) -> Tensor:
+        self.check(batch)
         scores = torch.zeros(batch.shape)
         if batch.mask.any():
             scores[batch.mask] = self.errors(batch) / self.deviation

@@ -13,10 +13,12 @@ class NoBonus(Bonus):
     """Rates everything 0."""
 
     def fit(self, batch: Batch) -> Metrics:
+        self.check(batch)
         return {}
 
     def score(self, batch: Batch) -> Tensor:
+        self.check(batch)
         return torch.zeros(batch.shape)
 
     def remember(self, batch: Batch) -> None:
-        pass
+        self.check(batch)

@@ -152,9 +152,9 @@ class SimHash(LearnedBonus):
 
     def fit(self, batch: Batch) -> Metrics:
         """Trains the autoencoder on frames visited before and now; vectors have their moments taken once."""
-        if not batch.mask.any():
-            return {}
         rows = self.inputs.rows(batch)[batch.mask]
+        if not len(rows):
+            return {}
         if self.networks.moments is not None and self.seen < SETTLED:
             self.networks.moments.update(self.inputs.split(rows)[1][:, : self.inputs.numbers])
         self.seen += len(rows)
@@ -177,6 +177,7 @@ class SimHash(LearnedBonus):
         self.networks.eval()
 
     def score(self, batch: Batch) -> Tensor:
+        self.check(batch)
         scores = torch.zeros(batch.shape)
         if batch.mask.any():
             entries = self._entries(batch)
@@ -190,6 +191,7 @@ class SimHash(LearnedBonus):
         return scores
 
     def remember(self, batch: Batch) -> None:
+        self.check(batch)
         if not batch.mask.any():
             return
         for counts, entry in zip(self.counts, self._entries(batch), strict=True):

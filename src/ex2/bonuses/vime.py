@@ -23,7 +23,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from ex2.batch import Batch
+from ex2.batch import LARGEST_NUMBER, Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import LearnedBonus
 from ex2.errors import UsageError
@@ -161,7 +161,7 @@ class InformationGain(LearnedBonus):
         self.medians: list[float] = []
 
     def check(self, batch: Batch) -> None:
-        self.inputs.transitions(batch)
+        self.inputs.check(batch, transitions=True)
 
     def build(self) -> nn.Module:
         features = Features(self.inputs, components=self.components) if self.inputs.pictures else None
@@ -177,7 +177,8 @@ class InformationGain(LearnedBonus):
         before, action, after = self.inputs.transitions(batch)
         if self.networks.features is not None:
             before, after = (self.networks.features(rows.to(self.device)).cpu() for rows in (before, after))
-        return torch.cat([before, action, after - before], dim=1)
+        change = (after.double() - before).clamp(-LARGEST_NUMBER, LARGEST_NUMBER).float()
+        return torch.cat([before, action, change], dim=1)
 
     def _standardised(self, triples: Tensor) -> tuple[Tensor, Tensor]:
         """What the model sees and what it should answer. One number far outside what was seen must not be all that counts."""
@@ -211,6 +212,7 @@ class InformationGain(LearnedBonus):
         return {"median_gain": median, "divergence": self.networks.model.divergence().item()}
 
     def score(self, batch: Batch) -> Tensor:
+        self.check(batch)
         scores = torch.zeros(batch.shape)
         if batch.mask.any():
             typical = sum(self.medians) / len(self.medians) if self.medians else 1.0
@@ -218,6 +220,7 @@ class InformationGain(LearnedBonus):
         return scores
 
     def remember(self, batch: Batch) -> None:
+        self.check(batch)
         if not batch.mask.any():
             return
         self.replay.add(self._triples(batch))

@@ -27,15 +27,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d
 
-from ex2.batch import Inputs
+from ex2.batch import Inputs, compressed
 from ex2.errors import UsageError, unknown
-from ex2.networks import FILTERS, KERNEL, STRIDE, middle_and_spread, usable
+from ex2.networks import FARTHEST, FILTERS, KERNEL, STRIDE, middle_and_spread, usable
 
 FEATURES = ("convolutions", "pixels")
 PROJECTIONS = ("auto", "variance", "neighbours", "none")
 CELLS = 6  # pooled features have about as many places a side; each covers two of them
-LARGEST = 1e30  # deviations that a number is away at the most
-TAIL = 5.0  # deviations beyond which numbers grow like logarithms
 CHUNK = 2_048  # pictures at a time
 VARIANCE = 0.99  # share of it that the principal directions hold, and of what counts that is kept
 PRINCIPAL = 64  # principal directions at the most
@@ -43,19 +41,6 @@ EXACT = 256  # numbers up to which all principal directions are computed; of mor
 SPARE = 16  # random directions more than are asked for
 COHERENT = 0.5  # of the most coherent direction, from which on neighbours in time are listened to
 RECURRING = 0.5  # share of the different states seen that were seen again, from which on they are a table
-
-
-def compressed(values: Tensor) -> Tensor:
-    """Numbers in deviations, beyond 5 of them like logarithms; monotone, with a continuous slope.
-
-    >>> [round(x, 1) for x in compressed(torch.tensor([-2.0, 5.0, 5.0 * math.e, 1e30])).tolist()]
-    [-2.0, 5.0, 10.0, 342.3]
-    """
-    far = values.abs() > TAIL
-    if far.any():
-        wild = values[far]
-        values = values.masked_scatter(far, wild.sign() * TAIL * (1.0 + (wild.abs() / TAIL).log()))
-    return values
 
 
 def recurring(rows: Tensor, generator: torch.Generator) -> float:
@@ -158,7 +143,7 @@ class Features(nn.Module):
 
     def scaled(self, seen: Tensor) -> Tensor:
         """What was seen, in deviations, and no wilder than it has to be."""
-        return compressed(((seen - self.middle.float()) / self.spread.float()).clamp(-LARGEST, LARGEST))
+        return compressed(((seen - self.middle.float()) / self.spread.float()).clamp(-FARTHEST, FARTHEST))
 
     @torch.no_grad()
     def fit(self, rows: Tensor, neighbours: Tensor, generator: torch.Generator) -> None:
@@ -196,7 +181,9 @@ class Features(nn.Module):
     def _fit_table(self, apart: Tensor, generator: torch.Generator) -> None:
         count, width = self.directions.shape
         random = torch.randn(count, width, generator=generator) if count > width else torch.eye(count)
-        directions = random.to(apart) / (apart @ random.to(apart)).std(0, unbiased=False).square().mean().sqrt().clamp_min(1e-12)
+        directions = random.to(apart) / (apart @ random.to(apart)).std(0, unbiased=False).square().mean().sqrt().clamp_min(
+            1e-12
+        )
         self.directions.copy_(directions)
         self.reach.zero_()
 

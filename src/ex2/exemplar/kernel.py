@@ -152,17 +152,29 @@ class KernelExemplar(DensityBonus):
 
     def check(self, batch: Batch) -> None:
         super().check(batch)
-        if self.features.projection == "neighbours" and not self.features.fitted and batch.shape[0] < 2:
+        if self.features.projection == "neighbours" and not self.features.fitted and self._due(batch) and not len(self._neighbours(batch)):
             raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
+
+    def _due(self, batch: Batch) -> bool:
+        """Whether the metric is fitted with this batch."""
+        count = int(batch.mask.sum())
+        more = self.seen + count - self.seen_at_fit >= min(self.seen_at_fit, self.replay.capacity)
+        return self.ready and count > 0 and (not self.features.fitted or more)
+
+    def _neighbours(self, batch: Batch) -> Tensor:
+        """Pairs of states adjacent in time, as indices into the flattened [T * N]."""
+        pairs = batch.groups(2)
+        return pairs[pairs[:, 0] != pairs[:, 1]]
 
     def fit(self, batch: Batch) -> Metrics:
         """Fits the metric when twice as many states were seen, the smoothing, and places the kernels."""
         self.check(batch)
         rows = self.inputs.rows(batch)[batch.mask]
+        due = self._due(batch)
         self.seen += len(rows)
         if not self.ready or not len(rows):
             return {}
-        if not self.features.fitted or self.seen - self.seen_at_fit >= min(self.seen_at_fit, self.replay.capacity):
+        if due:
             self._fit_metric(batch)
         held = self.points.rows()
         if self.state_noise == AUTO:
@@ -172,7 +184,9 @@ class KernelExemplar(DensityBonus):
         return {
             "smoothing": self.sigma,
             "kernels": float(len(self.sum.kernels)) if self.sum else 0.0,
-            "directions": float((self.features.directions != 0).any(0).sum()) if self.features.projected else float(held.shape[1]),
+            "directions": float((self.features.directions != 0).any(0).sum())
+            if self.features.projected
+            else float(held.shape[1]),
             "table": float(self.features.table),
             "agreement": agreement,
             "unseen": (visits < math.log(FEWEST)).float().mean().item(),
@@ -182,8 +196,7 @@ class KernelExemplar(DensityBonus):
     def _fit_metric(self, batch: Batch) -> None:
         """The metric of what is held and of the new batch; all states held become points of it."""
         every = self.inputs.rows(batch).flatten(0, 1)
-        pairs = batch.groups(2)
-        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        pairs = self._neighbours(batch)
         if len(pairs) > SAMPLE // 2:
             pairs = pairs[torch.randperm(len(pairs), generator=self.generator)[: SAMPLE // 2]]
         if not len(pairs) and self.features.projection == "neighbours":
