@@ -22,25 +22,8 @@ from ex2.exemplar.smoothing import AUTO
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "kernel-exemplar": {"steps": 1_000},
-    "amortized": {
-        "steps": 1_500,
-        "pairs": 512,
-        "learning_rate": 1e-2,
-        "gain": 3.0,
-        "kl_weight": 1e-4,
-        "scatter": 0.25,
-        "schedule": "one-cycle",
-        "samples": 0,
-    },
-    "k-exemplar": {
-        "steps": 200,
-        "k": 1,
-        "hidden": 64,
-        "gain": 1.5,
-        "latent_noise": 0.0,
-        "draws": 32,
-        "newton_negatives": 4_096,
-    },
+    "amortized": {"metric": "learned", "steps": 1_500, "gain": 3.0, "information_rate": None},
+    "k-exemplar": {"metric": "learned", "steps": 200, "hidden": 64, "gain": 1.5, "newton_steps": 8, "newton_negatives": 4_096},
 }
 """What each model is built with here; `settings` comes on top."""
 NOISES = ("state", "latent")
@@ -129,9 +112,9 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         if self.noise == "state":
             chosen["state_noise"] = self.smoothing
         elif self.model == "amortized":
-            chosen |= {"kl_weight": self.smoothing, "scatter": 0.0}
+            chosen |= {"kl_weight": self.smoothing, "scatter": 0.0, "state_noise": 0.0}
         elif self.model == "k-exemplar":
-            chosen["latent_noise"] = LATENT_NOISE if self.smoothing == AUTO else self.smoothing
+            chosen |= {"latent_noise": LATENT_NOISE if self.smoothing == AUTO else self.smoothing, "state_noise": 0.0}
         else:
             raise UsageError(f"The model {self.model!r} takes noise='state' only: its kernel is a known one.")
         if self.max_seconds is not None:
@@ -182,9 +165,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         found = self.model_.log_density(self._rows(X).double()).double().numpy()
         if self.noise == "latent":
             return found
-        stem = self.model_.stem
-        assert stem is not None
-        spread = self.scale_ * stem.spread().double().cpu().numpy()
+        spread = self.scale_ * self.model_.stem.spread().double().cpu().numpy()
         return found + log_kernel_peak(self.smoothing_, X.shape[1]) - np.log(spread).sum()
 
     def score(self, X: Any, y: Any = None) -> float:
