@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
 from ex2.exemplar.amortized import AmortizedExemplar
 from ex2.exemplar.k_exemplar import KExemplar
+from ex2.exemplar.kernel import rank_correlation
 from ex2.training.presets import AMORTIZED, K_EXEMPLAR
 
 
@@ -119,11 +121,44 @@ def test_densities_follow_visits():
         assert np.corrcoef(model.log_density(flat), true)[0, 1] > 0.6, name
 
 
+@pytest.mark.parametrize("name", ["amortized", "k-exemplar"])
+def test_as_they_come_they_order_states_by_how_rare_they_are(name):
+    """In 30 numbers that hold 2, with states that were never seen: farther out, and outside of all that was seen."""
+    random = np.random.default_rng(0)
+    lead = random.normal(size=(2, 30))
+    bonus = make_bonus(name, spaces.Box(-np.inf, np.inf, (30,)), CONTINUOUS)
+
+    def batch(latent, off=0.0):
+        x = (latent @ lead + off * random.normal(size=(len(latent), 30))).astype(np.float32).reshape(-1, 32, 30)
+        return Batch.of(x, np.zeros((*x.shape[:2], 2), np.float32), x)
+
+    for _ in range(3):
+        latent = random.normal(size=(1_024, 2))
+        scores, _ = bonus.observe(batch(latent))
+    rarity = torch.as_tensor((latent**2).sum(1))
+    assert rank_correlation(scores.flatten(), rarity) > 0.7
+    far = latent / np.linalg.norm(latent, axis=1, keepdims=True)
+    for unseen in (batch(6.0 * far), batch(latent, off=1.0)):
+        assert bonus.score(unseen).median() > scores.quantile(0.9)
+
+
+def test_a_metric_fitted_anew_begins_anew():
+    bonus, pair = make_bonus("amortized", *SPACES["vector-continuous"], steps=2, first_steps=3), SPACES["vector-continuous"]
+    for seed in range(6):
+        bonus.observe(make_batch(pair, seed=seed))
+        if bonus.fitted:
+            assert len(bonus.held) == len(bonus.replay)
+    assert bonus.seen == 720
+    assert bonus.seen_at_fit == 480  # what was seen before the batch at which it was fitted
+
+
 def test_scattered_exemplars_teach_the_comparison_what_nobody_visited():
     """Trained on one place only, the model calls far places novel, all of them; the place itself is the most familiar."""
     near = np.random.default_rng(0).normal([-0.5, -0.5], 0.1, (200, 4, 2)).astype(np.float32)
     settings = {"gain": 3.0, "steps": 600, "learning_rate": 3e-3, "kl_weight": 1e-4}
-    model = AmortizedExemplar(VECTOR, CONTINUOUS, scatter=0.25, state_noise=1.0, **settings)  # 0.1, in deviations of what is seen
+    model = AmortizedExemplar(
+        VECTOR, CONTINUOUS, scatter=0.25, state_noise=1.0, **settings
+    )  # 0.1, in deviations of what is seen
     model.remember(Batch.of(near, near, near))
     model.fit(Batch.of(near, near, near))
     far = torch.tensor([[0.5, 0.5], [0.7, -0.4], [-0.5, 0.6], [0.0, 0.3]])

@@ -107,7 +107,7 @@ class AmortizedExemplar(ExemplarModel):
     on states in a fixed metric is alike everywhere; what is left then is the error of a network that compares.
 
     Args:
-        kl_weight: how dearly information through the latents is paid for; more smooths more. 1e-4 by default, since noise is on
+        kl_weight: how dearly information through the latents is paid for; more smooths more. 1e-5 by default, since noise is on
             the states already (0.01). "auto" holds the encoders' KL, their mean, at the information rate aimed for, see
             `ex2.exemplar.smoothing`.
         pairs: exemplars in a gradient step, each shown once with itself and once with a negative. 512 by default: fewer are
@@ -120,10 +120,10 @@ class AmortizedExemplar(ExemplarModel):
             Without this, states that nobody visited are strange to the comparison itself, which then calls them familiar as
             often as novel.
         samples: draws of (z, z*) that D(x) is averaged over; 0, the default, uses the latent means, which have no noise (8).
-        learning_rate: of Adam. 1e-2 by default, for few steps (1e-4).
+        learning_rate: of Adam. 5e-3 by default, for few steps; with 1e-2 some fits collapsed on one-hot codes (1e-4).
         hidden, latent: sizes; the paper's unless said.
         gain: multiplies the encoders' initial weights; more tells near states apart from the start. 2 by default (1).
-        steps, first_steps: 150 and 400 by default, since networks live on from batch to batch (1,000 each time).
+        steps, first_steps: 120 and 400 by default, since networks live on from batch to batch (1,000 each time).
         information_rate: of automatic noise, 3 nats by default: with more, hardly a pair of a step is hard to tell apart, and
             the network learns little. None for 0.4 log n.
         schedule: "one-cycle" by default, so that a fit ends with small steps ("constant").
@@ -136,16 +136,16 @@ class AmortizedExemplar(ExemplarModel):
         observation_space: spaces.Space,
         action_space: spaces.Space,
         *,
-        kl_weight: float | str = 1e-4,
+        kl_weight: float | str = 1e-5,
         pairs: int = 512,
         all_pairs: bool = False,
         scatter: float | None = None,
         samples: int = 0,
-        learning_rate: float = 1e-2,
+        learning_rate: float = 5e-3,
         hidden: int | None = None,
         latent: int | None = None,
         gain: float = 2.0,
-        steps: int = 150,
+        steps: int = 120,
         first_steps: int | None = 400,
         information_rate: float | None = 3.0,
         schedule: str = "one-cycle",

@@ -22,7 +22,14 @@ from ex2.exemplar.smoothing import AUTO
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "kernel-exemplar": {"steps": 1_000},
-    "amortized": {"metric": "learned", "steps": 1_500, "gain": 3.0, "information_rate": None},
+    "amortized": {
+        "metric": "learned",
+        "steps": 1_500,
+        "learning_rate": 1e-2,
+        "gain": 3.0,
+        "kl_weight": 1e-4,
+        "information_rate": None,
+    },
     "k-exemplar": {"metric": "learned", "steps": 200, "hidden": 64, "gain": 1.5, "newton_steps": 8, "newton_negatives": 4_096},
 }
 """What each model is built with here; `settings` comes on top."""
