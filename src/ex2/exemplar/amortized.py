@@ -154,7 +154,12 @@ class AmortizedExemplar(ExemplarModel):
         self.kl_weight, self.pairs, self.samples, self.learning_rate = kl_weight, pairs, samples, learning_rate
         self.scatter, self.all_pairs = scatter or 0.0, all_pairs
         self.sizes = {"hidden": hidden, "latent": latent, "gain": gain}
-        own = {"steps": steps, "first_steps": first_steps, "information_rate": information_rate, "schedule": schedule}
+        own: dict[str, Any] = {
+            "steps": steps,
+            "first_steps": first_steps,
+            "information_rate": information_rate,
+            "schedule": schedule,
+        }
         super().__init__(observation_space, action_space, **own, **settings)
         if isinstance(kl_weight, str) and kl_weight != AUTO:
             raise UsageError(f"kl_weight={kl_weight!r} must be a number or {AUTO!r}.")

@@ -124,9 +124,12 @@ class ExemplarModel(DensityBonus):
             raise UsageError(f"state_noise={state_noise} must be 0 or more.")
         if metric not in METRICS:
             raise unknown("metric", metric, METRICS)
-        self.metric, self.features = metric, None
+        self.metric = metric
+        self.features: Features | None = None
         if metric == "fixed":
-            self.features = seeded(lambda: Features(self.inputs), self.generator.initial_seed()).to(self.device)
+            features = seeded(lambda: Features(self.inputs), self.generator.initial_seed()).to(self.device)
+            assert isinstance(features, Features)
+            self.features = features
         if not self.vectors and state_noise == AUTO:
             state_noise = 0.0
         if state_noise and not self.vectors:
