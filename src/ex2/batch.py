@@ -419,7 +419,7 @@ def _encode(values: Tensor, space: spaces.Space, leading: int, clip: bool = Fals
 def compressed(values: Tensor) -> Tensor:
     """Numbers, beyond 5 like logarithms; monotone, with a continuous slope. What lies farther out stays farther out.
 
-    >>> compressed(torch.tensor([-2.0, 5.0, 5.0 * math.e, 1e30])).round(decimals=1).tolist()
+    >>> [round(x, 1) for x in compressed(torch.tensor([-2.0, 5.0, 5.0 * math.e, 1e30])).tolist()]
     [-2.0, 5.0, 10.0, 340.8]
     """
     far = values.abs() > TAIL

@@ -16,8 +16,10 @@ from ex2.exemplar import propositions
 from ex2.exemplar.amortized import AmortizedExemplar
 from ex2.exemplar.k_exemplar import KExemplar
 from ex2.exemplar.smoothing import gaussian_kl
+from ex2.training.presets import AMORTIZED
 
 PROBABILITIES = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
+LITERAL = {"metric": "learned", "state_noise": 0.0, "latent_noise": 0.0, "newton_steps": 8}  # heads on states as they are
 STATES = spaces.Discrete(len(PROBABILITIES))
 
 
@@ -33,7 +35,7 @@ def background(count: int = 20_000) -> Batch:
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_k_exemplar_optimum_on_a_discrete_distribution(k):
     """Trained on a discrete distribution, D at an exemplar is 1 / (1 + K p)."""
-    model = KExemplar(STATES, CONTINUOUS, k=k, latent_noise=0.0, ridge=1e-6, steps=200, newton_negatives=40_000)
+    model = KExemplar(STATES, CONTINUOUS, k=k, **LITERAL, ridge=1e-6, steps=200, newton_negatives=40_000)
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
     model.fit(exemplars)
@@ -46,7 +48,7 @@ def test_k_exemplar_optimum_on_a_discrete_distribution(k):
 
 def test_heads_trained_by_gradient_steps_reach_the_same_optimum():
     """The paper's way, Adam on a head, and Newton's agree: both are the cross-entropy's one optimum."""
-    model = KExemplar(STATES, CONTINUOUS, k=1, latent_noise=0.0, ridge=1e-6, steps=1, newton_negatives=40_000)
+    model = KExemplar(STATES, CONTINUOUS, k=1, **LITERAL, ridge=1e-6, steps=1, newton_negatives=40_000)
     model.remember(background())
     exemplars = model.inputs.rows(states(torch.arange(len(PROBABILITIES))))
     with torch.no_grad():
@@ -68,7 +70,7 @@ def test_heads_trained_by_gradient_steps_reach_the_same_optimum():
 
 def test_one_discriminator_for_all_states():
     """K = all: with the new states distributed as the old ones nothing can be told apart, and D = 1/2."""
-    model = KExemplar(STATES, CONTINUOUS, k=None, latent_noise=0.0, steps=50, newton_negatives=20_000)
+    model = KExemplar(STATES, CONTINUOUS, k=None, **LITERAL, steps=50, newton_negatives=20_000)
     model.remember(background())
     new = background(400)
     model.fit(new)
@@ -78,7 +80,7 @@ def test_one_discriminator_for_all_states():
 
 def test_amortized_optimum_on_a_discrete_distribution():
     """The amortized comparator reaches 1 / (1 + p) too, for all exemplars at once."""
-    settings = {"kl_weight": 0.0, "steps": 1_500, "learning_rate": 3e-3, "samples": 0, "pairs": 256}
+    settings = {**AMORTIZED, "kl_weight": 0.0, "steps": 1_500, "learning_rate": 3e-3, "samples": 0, "pairs": 256}
     model = AmortizedExemplar(STATES, CONTINUOUS, **settings)
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
@@ -92,9 +94,8 @@ def test_amortized_optimum_on_a_discrete_distribution():
 def test_smoothed_optimum_with_gaussian_noise():
     """P = N(0, s^2 I) and noise sigma in d = 2: D(x*) = q(0) / (q(0) + (P * q)(x*)) with (P * q) = N(0, (s^2 + sigma^2) I)."""
     s, sigma, random = 0.3, 0.3, np.random.default_rng(0)
-    model = AmortizedExemplar(
-        VECTOR, CONTINUOUS, state_noise=sigma, kl_weight=0.0, steps=1_500, learning_rate=3e-3, gain=2.0, samples=0, pairs=256
-    )
+    settings = {**AMORTIZED, "kl_weight": 0.0, "steps": 1_500, "learning_rate": 3e-3, "gain": 2.0, "samples": 0, "pairs": 256}
+    model = AmortizedExemplar(VECTOR, CONTINUOUS, **settings | {"state_noise": sigma / s})  # in deviations of what was seen
     places = random.normal(0.0, s, (5_000, 4, 2)).clip(-1, 1).astype(np.float32)
     model.remember(Batch.of(places, places, places))
     model.fit(Batch.of(places, places, places))
@@ -110,7 +111,7 @@ def test_smoothed_optimum_with_gaussian_noise():
 
 def test_noisy_optimal_discriminator():
     """With the encoders held, the discriminator learns q(z|1) / (q(z|1) + q(z|0))."""
-    model = AmortizedExemplar(VECTOR, CONTINUOUS, kl_weight=0.0, latent=2, pairs=512, gain=2.0)
+    model = AmortizedExemplar(VECTOR, CONTINUOUS, **AMORTIZED | {"pairs": 512, "gain": 2.0}, kl_weight=0.0, latent=2)
     exemplar, others = torch.tensor([[0.2, 0.1]]), torch.tensor([[-0.8, 0.6], [0.7, -0.9]])
     with torch.no_grad():
         model.networks.state.log_variance.bias.fill_(-1.5)

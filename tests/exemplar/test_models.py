@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
 from ex2.exemplar.amortized import AmortizedExemplar
 from ex2.exemplar.k_exemplar import KExemplar
+from ex2.exemplar.kernel import rank_correlation
+from ex2.training.presets import AMORTIZED, K_EXEMPLAR
 
 
 def test_9_latent_noise_comes_from_its_own_encoder():
@@ -35,7 +38,7 @@ def test_both_encoders_pay_for_information():
 
 def test_10_collapse_is_reported_and_warned_of():
     pair, batch = SPACES["vector-continuous"], make_batch(SPACES["vector-continuous"])
-    model = make_bonus("amortized", *pair, kl_weight=100.0, steps=400, learning_rate=1e-2, pairs=64)
+    model = make_bonus("amortized", *pair, state_noise=0.0, kl_weight=100.0, steps=400, learning_rate=1e-2, pairs=64)
     model.remember(batch)
     with pytest.warns(UserWarning, match="collapsed to D = 1/2"):
         metrics = model.fit(batch)
@@ -56,7 +59,7 @@ def test_samples_or_the_latent_mean():
     batch = make_batch(SPACES["vector-continuous"])
     answers = {}
     for samples in (0, 1, 400, 800):
-        model = AmortizedExemplar(*SPACES["vector-continuous"], samples=samples, steps=50)
+        model = AmortizedExemplar(*SPACES["vector-continuous"], **AMORTIZED | {"samples": samples}, kl_weight=0.01, steps=50)
         model.observe(batch)
         answers[samples] = torch.sigmoid(-model.log_density(model.inputs.rows(batch).flatten(0, 1)))
     assert (answers[400] - answers[800]).abs().max() < 0.02
@@ -65,13 +68,13 @@ def test_samples_or_the_latent_mean():
 
 
 def test_the_papers_sizes():
-    small, large = AmortizedExemplar(VECTOR, CONTINUOUS), AmortizedExemplar(IMAGE, CONTINUOUS)
+    small, large = (AmortizedExemplar(space, CONTINUOUS, metric="learned") for space in (VECTOR, IMAGE))
     assert [tuple(p.shape) for p in small.networks.state.trunk.parameters()][::2] == [(32, 2), (32, 32)]
     assert small.networks.state.mean.out_features == 16
     convolutions = [m for m in large.networks.state.stem.modules() if isinstance(m, torch.nn.Conv2d)]
     assert [(c.out_channels, c.kernel_size, c.stride) for c in convolutions] == [(16, (4, 4), (2, 2))] * 2
     assert large.networks.state.mean.out_features == 32
-    trunk = KExemplar(VECTOR, CONTINUOUS).networks
+    trunk = KExemplar(VECTOR, CONTINUOUS, **K_EXEMPLAR).networks
     assert [m.out_features for m in trunk if isinstance(m, torch.nn.Linear)] == [16, 16]
 
 
@@ -85,7 +88,10 @@ def test_partly_filled_groups_give_the_density_of_their_states():
     """Three states in groups of two: the last stands alone, and its density is that of a single exemplar."""
     batch = make_batch(SPACES["vector-continuous"], 3, 1)
     rest = make_batch(SPACES["vector-continuous"], 200, 4, seed=1)
-    pairs, single = (KExemplar(*SPACES["vector-continuous"], k=k, latent_noise=0.0, steps=1) for k in (2, 1))
+    pairs, single = (
+        KExemplar(*SPACES["vector-continuous"], k=k, metric="learned", state_noise=0.0, latent_noise=0.0, steps=1)
+        for k in (2, 1)
+    )
     for model in (pairs, single):
         model.remember(rest)
     assert torch.allclose(pairs.log_density_of_batch(batch)[2], single.log_density_of_batch(batch)[2], atol=0.1)
@@ -115,11 +121,44 @@ def test_densities_follow_visits():
         assert np.corrcoef(model.log_density(flat), true)[0, 1] > 0.6, name
 
 
+@pytest.mark.parametrize("name", ["amortized", "k-exemplar"])
+def test_as_they_come_they_order_states_by_how_rare_they_are(name):
+    """In 30 numbers that hold 2, with states that were never seen: farther out, and outside of all that was seen."""
+    random = np.random.default_rng(0)
+    lead = random.normal(size=(2, 30))
+    bonus = make_bonus(name, spaces.Box(-np.inf, np.inf, (30,)), CONTINUOUS)
+
+    def batch(latent, off=0.0):
+        x = (latent @ lead + off * random.normal(size=(len(latent), 30))).astype(np.float32).reshape(-1, 32, 30)
+        return Batch.of(x, np.zeros((*x.shape[:2], 2), np.float32), x)
+
+    for _ in range(3):
+        latent = random.normal(size=(1_024, 2))
+        scores, _ = bonus.observe(batch(latent))
+    rarity = torch.as_tensor((latent**2).sum(1))
+    assert rank_correlation(scores.flatten(), rarity) > 0.7
+    far = latent / np.linalg.norm(latent, axis=1, keepdims=True)
+    for unseen in (batch(6.0 * far), batch(latent, off=1.0)):
+        assert bonus.score(unseen).median() > scores.quantile(0.9)
+
+
+def test_a_metric_fitted_anew_begins_anew():
+    bonus, pair = make_bonus("amortized", *SPACES["vector-continuous"], steps=2, first_steps=3), SPACES["vector-continuous"]
+    for seed in range(6):
+        bonus.observe(make_batch(pair, seed=seed))
+        if bonus.fitted:
+            assert len(bonus.held) == len(bonus.replay)
+    assert bonus.seen == 720
+    assert bonus.seen_at_fit == 480  # what was seen before the batch at which it was fitted
+
+
 def test_scattered_exemplars_teach_the_comparison_what_nobody_visited():
     """Trained on one place only, the model calls far places novel, all of them; the place itself is the most familiar."""
     near = np.random.default_rng(0).normal([-0.5, -0.5], 0.1, (200, 4, 2)).astype(np.float32)
-    settings = {"state_noise": 0.1, "gain": 3.0, "steps": 600, "learning_rate": 3e-3, "kl_weight": 1e-4}
-    model = AmortizedExemplar(VECTOR, CONTINUOUS, scatter=0.25, **settings)
+    settings = {"gain": 3.0, "steps": 600, "learning_rate": 3e-3, "kl_weight": 1e-4}
+    model = AmortizedExemplar(
+        VECTOR, CONTINUOUS, scatter=0.25, state_noise=1.0, **settings
+    )  # 0.1, in deviations of what is seen
     model.remember(Batch.of(near, near, near))
     model.fit(Batch.of(near, near, near))
     far = torch.tensor([[0.5, 0.5], [0.7, -0.4], [-0.5, 0.6], [0.0, 0.3]])
@@ -131,7 +170,7 @@ def test_settings_that_cannot_work_are_refused():
         with pytest.raises(UsageError, match="scatter"):
             AmortizedExemplar(VECTOR, CONTINUOUS, scatter=scatter)
     with pytest.raises(UsageError, match="scatter"):
-        AmortizedExemplar(IMAGE, CONTINUOUS, scatter=0.5)
+        AmortizedExemplar(IMAGE, CONTINUOUS, metric="learned", scatter=0.5)
     with pytest.raises(UsageError, match="k=0"):
         KExemplar(VECTOR, CONTINUOUS, k=0)
     with pytest.raises(UsageError, match="ridge"):
@@ -139,4 +178,6 @@ def test_settings_that_cannot_work_are_refused():
     with pytest.raises(UsageError, match="steps=0"):
         AmortizedExemplar(VECTOR, CONTINUOUS, steps=0)
     with pytest.raises(UsageError, match="state_noise"):
-        AmortizedExemplar(IMAGE, CONTINUOUS, state_noise=0.1)
+        AmortizedExemplar(IMAGE, CONTINUOUS, metric="learned", state_noise=0.1)
+    with pytest.raises(UsageError, match="metric"):
+        KExemplar(VECTOR, CONTINUOUS, metric="fixd")

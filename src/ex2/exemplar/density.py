@@ -13,10 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ex2.batch import Batch
+from ex2.batch import TAIL, Batch, compressed
 from ex2.bonus import check_device, make_bonus
 from ex2.errors import UsageError, unknown
-from ex2.exemplar.features import LARGEST, TAIL, compressed
 from ex2.exemplar.kernel import KernelSum
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
@@ -28,24 +27,14 @@ CLOSED = "kernel-exemplar"
 SETTINGS: dict[str, dict[str, Any]] = {
     CLOSED: {"kernels": 16_384, "information_rate": None},
     "amortized": {
+        "metric": "learned",
         "steps": 1_500,
-        "pairs": 512,
         "learning_rate": 1e-2,
         "gain": 3.0,
         "kl_weight": 1e-4,
-        "scatter": 0.25,
-        "schedule": "one-cycle",
-        "samples": 0,
+        "information_rate": None,
     },
-    "k-exemplar": {
-        "steps": 200,
-        "k": 1,
-        "hidden": 64,
-        "gain": 1.5,
-        "latent_noise": 0.0,
-        "draws": 32,
-        "newton_negatives": 4_096,
-    },
+    "k-exemplar": {"metric": "learned", "steps": 200, "hidden": 64, "gain": 1.5, "newton_steps": 8, "newton_negatives": 4_096},
 }
 """What each model is built with here; `settings` comes on top."""
 NOISES = ("state", "latent")
@@ -54,13 +43,14 @@ TRIES = 3  # fits, if those before have collapsed
 LONGEST = 1_000_000  # steps within a time budget
 JUDGED = 5_000  # rows of the fit that the threshold is taken from, at the most
 RESOLUTION = 1e-12  # of a middle: deviations below it are float64's rounding
+FARTHEST = 1e300  # deviations that a number is away at the most
 
 
 class ExemplarDensity(DensityMixin, BaseEstimator):
     """A density, estimated by telling points apart.
 
     Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
-    (`ex2.exemplar.features.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
+    (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
     known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
     optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
 
@@ -148,9 +138,9 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         if self.noise == "state":
             chosen["state_noise"] = self.smoothing
         elif self.model == "amortized":
-            chosen |= {"kl_weight": self.smoothing, "scatter": 0.0}
+            chosen |= {"kl_weight": self.smoothing, "scatter": 0.0, "state_noise": 0.0}
         else:
-            chosen["latent_noise"] = LATENT_NOISE if self.smoothing == AUTO else self.smoothing
+            chosen |= {"latent_noise": LATENT_NOISE if self.smoothing == AUTO else self.smoothing, "state_noise": 0.0}
         if self.max_seconds is not None:
             chosen["steps"] = LONGEST
         if self.steps is not None:
@@ -192,7 +182,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
     def _points(self, X: np.ndarray) -> torch.Tensor:
         """Rows in deviations, on the device."""
         with np.errstate(over="ignore"):
-            scaled = np.clip((X - self.middle_) / self.scale_, -LARGEST, LARGEST)
+            scaled = np.clip((X - self.middle_) / self.scale_, -FARTHEST, FARTHEST)
         return compressed(torch.as_tensor(scaled, device=self.device))
 
     def _smoothing(self, points: torch.Tensor, rate: float | None, generator: torch.Generator) -> float:
@@ -240,10 +230,9 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         spread = np.log(self.scale_).sum()
         if isinstance(self.model_, ExemplarModel):
             stem = self.model_.stem
-            assert stem is not None
             spread = spread + np.log(stem.spread().double().cpu().numpy()).sum()
         with np.errstate(over="ignore"):
-            far = np.clip(np.abs(X - self.middle_) / self.scale_ / TAIL, 1.0, LARGEST)
+            far = np.clip(np.abs(X - self.middle_) / self.scale_ / TAIL, 1.0, FARTHEST)
         return log_kernel_peak(self.smoothing_, X.shape[1]) - spread - np.log(far).sum(1)
 
     def _strangeness(self, X: np.ndarray) -> np.ndarray:

@@ -14,11 +14,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError, unknown
 from ex2.exemplar.captured import CapturedStep, Loss
-from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_rate, target_rate
+from ex2.exemplar.features import Features
+from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_places, sigma_of_rate, target_rate
 from ex2.networks import Stem, seeded
+from ex2.replay import Fifo
 
 UNDECIDED = 0.05  # D within this of 1/2
 SATURATED = 0.001  # D within this of 1
@@ -31,18 +34,64 @@ HELD_OUT = 0.1  # share of a batch's states that are held out for it
 FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
 CHUNK = 16  # steps whose draws go to a GPU at a time
+FARTHEST = 10.0  # deviations that exemplars are scattered by at the most, in a fixed metric
+METRICS = ("fixed", "learned")
+SAMPLE = 4_096  # states that a fixed metric is fitted to
+FRAMES = 8_192  # rows that become points of it at a time
 
 Draw = Callable[[], tuple[Tensor, ...]]
+
+
+class Points(nn.Module):
+    """What the networks begin with in a fixed metric: its points [M, `width`], on a scale on which those that count have
+    variance 1. Directions that a metric does not need are 0, and get no noise."""
+
+    counting: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: Features) -> None:
+        super().__init__()
+        self.width, self.actions = features.width, features.inputs.action_width
+        self.outside = features.kept if features.outside else None  # the column of how far a state lies outside all directions
+        self.register_buffer("counting", torch.ones(self.width))
+        self.register_buffer("deviation", torch.ones(self.width))
+
+    def update(self, points: Tensor) -> None:
+        """Takes in which directions count, for points [M, width] of a new metric; those of actions always do."""
+        deviation = points.std(0, unbiased=False)
+        deviation[self.width - self.actions :] = 0.0
+        self.counting.copy_(deviation > 0.0)
+        if self.outside is not None and deviation[self.outside] > 0.0:
+            deviation[self.outside] = (deviation.square().sum() / self.counting.sum()).sqrt()
+        self.deviation.copy_(deviation)
+        self.counting[self.width - self.actions :] = 1.0
+
+    def scatter(self, points: Tensor, reach: Tensor, unit: Tensor) -> None:
+        """Moves points [M, width] in place, by so many deviations [M, 1] of unit noise; actions stay."""
+        points += reach * self.deviation.cpu() * unit
+        if self.outside is not None:
+            points[:, self.outside].abs_()
+
+    def spread(self) -> Tensor:
+        """What unit noise on points is multiplied by, [width]."""
+        return self.counting
+
+    def forward(self, points: Tensor) -> Tensor:
+        return points * (self.width / self.counting.sum().clamp_min(1.0)).sqrt()
 
 
 class ExemplarModel(DensityBonus):
     """Base of the exemplar models.
 
     Args:
-        steps, first_steps: gradient steps for each batch, and for the first one (as many, unless it is said).
-        state_noise: standard deviation of Gaussian noise on the states that are classified, in the units of `Inputs`
-            (standard deviations where a space has no bounds); for vectors only. Exemplars themselves stay as they are.
-            "auto" chooses it from the data, see `ex2.exemplar.smoothing`.
+        metric: what the networks see of a state. "fixed", the default: a point in the metric of `ex2.exemplar.features`, which
+            nothing trains. "learned", as in the paper: standardised numbers, and pictures through convolutions that are trained
+            with the rest. In many dimensions and for pictures the networks learn nothing of use from few steps on the latter.
+            The metric is fitted anew each time that twice as much was seen, and networks then begin anew.
+        steps, first_steps: gradient steps for each batch, and for the first one or a new metric (as many, unless more is said).
+        state_noise: standard deviation of Gaussian noise on the states that are classified, in deviations of what was seen; not
+            for pictures in a learned metric. Exemplars themselves stay as they are. "auto", the default, chooses it from the
+            data, see `ex2.exemplar.smoothing`, and is none for such pictures.
         information_rate: in nats, what "auto" holds, up to 6.1; None for 0.4 log n, with n the states held.
         schedule: of the learning rate within a fit: "constant" (the paper's), or "one-cycle", which rises and falls to 2 %.
         tolerance: a fit ends early once its loss on exemplars that are held out (for K-exemplar heads, which belong to their
@@ -57,9 +106,10 @@ class ExemplarModel(DensityBonus):
         observation_space: spaces.Space,
         action_space: spaces.Space,
         *,
+        metric: str = "fixed",
         steps: int = 1_000,
         first_steps: int | None = None,
-        state_noise: float | str = 0.0,
+        state_noise: float | str = AUTO,
         information_rate: float | None = None,
         schedule: str = "constant",
         tolerance: float = 0.0,
@@ -72,9 +122,17 @@ class ExemplarModel(DensityBonus):
             raise UsageError(f"state_noise={state_noise!r} must be a number or {AUTO!r}.")
         if not isinstance(state_noise, str) and state_noise < 0:
             raise UsageError(f"state_noise={state_noise} must be 0 or more.")
-        if self.inputs.pictures and state_noise == AUTO:
+        if metric not in METRICS:
+            raise unknown("metric", metric, METRICS)
+        self.metric = metric
+        self.features: Features | None = None
+        if metric == "fixed":
+            features = seeded(lambda: Features(self.inputs), self.generator.initial_seed()).to(self.device)
+            assert isinstance(features, Features)
+            self.features = features
+        if not self.vectors and state_noise == AUTO:
             state_noise = 0.0
-        if state_noise and self.inputs.pictures:
+        if state_noise and not self.vectors:
             raise UsageError(f"state_noise={state_noise} is for vectors: images are smoothed by noise in a latent space.")
         if schedule not in SCHEDULES:
             raise unknown("schedule of the learning rate", schedule, SCHEDULES)
@@ -87,6 +145,8 @@ class ExemplarModel(DensityBonus):
         self.fitted = False
         self.fits = self.recoveries = self.undecided_fits = 0
         self.smoothed = 0  # states held when the noise was last adapted
+        self.seen = self.seen_at_fit = 0  # states, in all and when the metric was last fitted
+        self.held = self.replay if self.features is None else Fifo(self.replay.capacity, self.features.width, torch.float32)
         self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
         self._make_optimiser()
 
@@ -108,8 +168,63 @@ class ExemplarModel(DensityBonus):
 
     @property
     @abc.abstractmethod
-    def stem(self) -> Stem | None:
-        """What standardises the states that are classified; None for features of images."""
+    def stem(self) -> Stem | Points:
+        """What standardises the states that are classified."""
+
+    def make_stem(self) -> Stem | Points:
+        """What networks begin with."""
+        return Stem(self.inputs) if self.features is None else Points(self.features)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether networks see vectors, and noise on them means something."""
+        return self.features is not None or not self.inputs.pictures
+
+    @torch.no_grad()
+    def view(self, rows: Tensor) -> Tensor:
+        """Rows as `inputs` makes them -> what networks see of them: points of a fixed metric, or the rows themselves."""
+        if self.features is None:
+            return rows
+        return torch.cat([self.features(some.to(self.device)).cpu() for some in rows.split(FRAMES)])
+
+    def update_metric(self, batch: Batch, stems: Sequence[Stem | Points]) -> None:
+        """Takes the new batch into the moments of stems; a fixed metric is fitted when twice as much was seen."""
+        every = self.inputs.rows(batch).flatten(0, 1)
+        new = every[batch.mask.flatten()]
+        if self.features is None:
+            for stem in stems:
+                stem.update(new)
+            return
+        if self.features.fitted and self.seen - self.seen_at_fit < min(self.seen_at_fit, self.replay.capacity):
+            return
+        if self.fitted:
+            self.begin_anew()  # the networks knew other directions
+        pairs = batch.groups(2)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        pairs = pairs[torch.randperm(len(pairs), generator=self.generator)[: SAMPLE // 2]]
+        new = new[torch.randperm(len(new), generator=self.generator)[: SAMPLE // 2]]
+        rows = torch.cat([new, self.replay.sample(min(len(self.replay), SAMPLE - len(new)), self.generator)])
+        self.features.fit(rows.to(self.device), every[pairs].to(self.device), self.generator)
+        self.held = self.replay.through(self.view, self.features.width, torch.float32, FRAMES)
+        for stem in stems:
+            stem.update(self.view(rows).to(self.device))
+        self.seen_at_fit = self.seen
+
+    def log_density(self, rows: Tensor) -> Tensor:
+        if not len(self.held):
+            return torch.zeros(len(rows))
+        return self.log_density_of(self.view(rows))
+
+    @abc.abstractmethod
+    def log_density_of(self, seen: Tensor) -> Tensor:
+        """log p of what the networks see of states, [M, D] -> [M]."""
+
+    def remember(self, batch: Batch) -> None:
+        super().remember(batch)
+        rows = self.inputs.rows(batch)[batch.mask]
+        self.seen += len(rows)
+        if self.features is not None and self.features.fitted and len(rows):
+            self.held.add(self.view(rows))
 
     @abc.abstractmethod
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
@@ -122,27 +237,39 @@ class ExemplarModel(DensityBonus):
 
     def rate_now(self) -> float:
         """The information rate in nats that automatic smoothing aims for."""
-        return target_rate(len(self.replay)) if self.information_rate is None else self.information_rate
+        return target_rate(len(self.held)) if self.information_rate is None else self.information_rate
 
-    def adapt_noise(self, standardise: Callable[[Tensor], Tensor]) -> None:
+    def adapt_noise(self) -> None:
         """Moves automatic noise towards the scale at which the states held have the information rate that is aimed for.
 
         It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d
         dimensions like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer,
-        until every place beside the path looked the same.
+        until every place beside the path looked the same. Of a table's places, the noise covers one.
         """
         if self.state_noise == AUTO:
-            points = standardise(self.replay.sample(CENTRES, self.generator).to(self.device)).cpu()
+            points = self.held.sample(CENTRES, self.generator)
+            if self.features is not None and self.features.table:
+                self.sigma, self.smoothed = sigma_of_places(points), len(self.held)
+                return
+            points = points if isinstance(self.stem, Points) else self.stem(points.to(self.device)).cpu()
             found = sigma_of_rate(points, self.rate_now(), self.generator)
             if self.sigma and self.fitted:
-                finer = (self.smoothed / len(self.replay)) ** (CELLS_POWER / points.shape[1])
+                dimensions = max(int((points != 0).any(0).sum()), 1) if self.features is not None else points.shape[1]
+                finer = (self.smoothed / len(self.held)) ** (CELLS_POWER / dimensions)
                 found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
-            self.sigma, self.smoothed = found, len(self.replay)
+            self.sigma, self.smoothed = found, len(self.held)
 
-    def scatter_rows(self, rows: Tensor, spread: Tensor | float) -> None:
-        """Moves rows [M, D] by Gaussian noise, in place: not their actions, and not out of a bounded space."""
+    def scatter_rows(self, rows: Tensor) -> None:
+        """Moves rows [M, D] by Gaussian noise, in place: not actions, and not out of a bounded space.
+
+        By one deviation of what was seen; points of a fixed metric by 1 to 10 of them, as many far as near.
+        """
+        if isinstance(self.stem, Points):
+            reach = FARTHEST ** torch.rand(len(rows), 1, generator=self.generator)
+            self.stem.scatter(rows, reach, torch.randn(rows.shape, generator=self.generator))
+            return
         width = self.inputs.numbers
-        moved = rows[:, :width] + spread * torch.randn(len(rows), width, generator=self.generator)
+        moved = rows[:, :width] + self.stem.moments.spread().cpu() * torch.randn(len(rows), width, generator=self.generator)
         rows[:, :width] = moved.clamp(-1.0, 1.0) if self.inputs.bounded else moved
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,21 +397,24 @@ class ExemplarModel(DensityBonus):
     def agreement(self) -> Metrics:
         """The correlation of log p with a kernel estimate on states held, where there are few enough dimensions."""
         few = not self.inputs.pictures and self.inputs.width <= PROBE_DIMENSIONS
-        if not few or self.stem is None or len(self.replay) < PROBES or self.fits % PROBE_EVERY != 1:
+        if not few or len(self.held) < PROBES or self.fits % PROBE_EVERY != 1:
             return {}
         fixed = torch.Generator().manual_seed(0)
-        probes, centres = self.replay.sample(PROBES, fixed), self.replay.sample(CENTRES, fixed)
-        spread = self.stem.spread().cpu()
+        probes, centres = self.held.sample(PROBES, fixed), self.held.sample(CENTRES, fixed)
+        spread = 1.0 if isinstance(self.stem, Points) else self.stem.spread().cpu()
         exponents = torch.cdist(probes / spread, centres / spread).square() * (-0.5 / (self.sigma or 0.1) ** 2)
-        pair = torch.stack([self.log_density(probes), torch.logsumexp(exponents, 1)])
+        pair = torch.stack([self.log_density_of(probes), torch.logsumexp(exponents, 1)])
         return {"kernel_correlation": torch.corrcoef(pair)[0, 1].nan_to_num().item()}
 
     def steps_now(self) -> int:
         """Gradient steps for the batch at hand."""
-        return self.steps if self.fitted or self.first_steps is None else self.first_steps
+        return self.steps if self.fitted or self.first_steps is None else max(self.steps, self.first_steps)
 
     def state_dict(self) -> dict[str, Any]:
+        metric = {} if self.features is None else {"features": self.features.state_dict(), "points": self.held.state_dict()}
         return super().state_dict() | {
+            **metric,
+            "seen": [self.seen, self.seen_at_fit],
             "networks": self.networks.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "sigma": self.sigma,
@@ -297,6 +427,10 @@ class ExemplarModel(DensityBonus):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        if self.features is not None:
+            self.features.load_state_dict(state["features"])
+            self.held.load_state_dict(state["points"])
+        self.seen, self.seen_at_fit = state["seen"]
         self.networks.load_state_dict(state["networks"])
         self._make_optimiser(state["optimiser"]["state"])
         self.sigma, self.fitted = float(state["sigma"]), bool(state["fitted"])
@@ -306,5 +440,7 @@ class ExemplarModel(DensityBonus):
     def to(self, device: str | torch.device) -> ExemplarModel:
         super().to(device)
         self.networks.to(self.device)
+        if self.features is not None:
+            self.features.to(self.device)
         self._make_optimiser(self.optimiser.state_dict()["state"])
         return self
