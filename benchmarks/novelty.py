@@ -3,8 +3,8 @@
     python benchmarks/novelty.py                            # some minutes on 2 cores; writes results/novelty.{csv,png}
     python benchmarks/novelty.py --bonuses kernel-exemplar --seeds 1 2 3
 
-Ten batches of 2,048 states, 32 steps of 64 environments, are observed. Reported is the rank correlation of the tenth batch's scores
-with the true rarity of its states, minus the logarithm of how likely a visit is, and the seconds for all ten. A bonus that
+Ten batches of 2,048 states, 32 steps of 64 environments, are observed. Reported is the rank correlation of the tenth batch's
+scores with the true rarity of its states, minus the logarithm of how likely a visit is, and the seconds for all ten. A bonus that
 refuses a world is left blank, one that gives all states the same score has 0.
 """
 
@@ -126,15 +126,14 @@ def sprites(corners: np.ndarray) -> np.ndarray:
 
 
 def walking(mixture: Mixture, look: Callable[[np.ndarray, np.random.Generator], Any], step: float) -> Draw:
-    """64 walkers in the latent space, whose steps are looked at; they go on from batch to batch."""
-    state: dict[str, np.ndarray] = {}
+    """64 walkers in the latent space, whose steps are looked at; with each batch they begin anew."""
 
     def draw(random: np.random.Generator, batch: int) -> tuple[Any, np.ndarray]:
-        here, trail = state.get("here", mixture.draw(random, ENVS)), []
+        here, trail = mixture.draw(random, ENVS), []
         for _ in range(STEPS):
             here = mixture.walk(here, random, step)
             trail.append(here)
-        state["here"], points = here, np.concatenate(trail)
+        points = np.concatenate(trail)
         return look(points, random), mixture.rarity(points)
 
     return draw
@@ -162,7 +161,7 @@ def television(random: np.random.Generator) -> World:
 
 
 def mixed(random: np.random.Generator) -> World:
-    """A Dict of a place, the room it is in and a picture of a thing in it. Rare are rare places in rare rooms with rare things."""
+    """A Dict of a place, the room it is in and a picture of a thing there. Rare are rare places in rare rooms, with rare things."""
     mixture, rooms, things = Mixture.of(2, random), zipf(8, random), zipf(6, random)
     looks = random.integers(0, 256, (6, 12, 12, 1)).astype(np.uint8)
 
@@ -242,7 +241,9 @@ def picture(rows: list[dict[str, Any]], path: Path) -> Path:
     values = np.full((len(worlds), len(names)), np.nan)
     for i, world in enumerate(worlds):
         for j, name in enumerate(names):
-            found = [row["correlation"] for row in rows if (row["world"], row["bonus"]) == (world, name) and row["correlation"] != ""]
+            found = [
+                row["correlation"] for row in rows if (row["world"], row["bonus"]) == (world, name) and row["correlation"] != ""
+            ]
             values[i, j] = np.mean(found) if found else np.nan
     figure = Figure(figsize=(2.6 + 0.95 * len(names), 1.2 + 0.33 * len(worlds)), layout="constrained")
     axis = figure.subplots()
@@ -274,7 +275,13 @@ def main() -> None:
                 try:
                     found, seconds = measure(WORLDS[world](np.random.default_rng(seed)), name, seed)
                     rows.append(
-                        {"world": world, "bonus": name, "seed": seed, "correlation": round(found, 3), "seconds": round(seconds, 2)}
+                        {
+                            "world": world,
+                            "bonus": name,
+                            "seed": seed,
+                            "correlation": round(found, 3),
+                            "seconds": round(seconds, 2),
+                        }
                     )
                 except UsageError as refusal:
                     rows.append({"world": world, "bonus": name, "seed": seed, "correlation": "", "seconds": ""})

@@ -14,7 +14,7 @@ import pytest
 from ex2.cli import build_parser, main
 
 SMALL = ["--set", "num_envs=4", "--set", "rollout_steps=60", "--set", "algo.batch_size=60"]
-FEW = ["--set", "bonus.steps=3", "--set", "bonus.first_steps=3", "--set", "bonus.min_replay=300"]
+FEW = ["--set", "bonus.min_replay=300"]
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_looking_at_a_task(tmp_path, capsys):
 @pytest.mark.parametrize("task", ["maze", "cheetah", "gather", "doom", "venture"])
 def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys):
     folder = tmp_path / "run"
-    few = ["bonus.min_replay=100", "bonus.first_steps=5", "bonus.steps=2", "algo.batch_size=50"]
+    few = ["bonus.min_replay=100", "algo.batch_size=50"]
     few += ["num_envs=4", "rollout_steps=50", "threads=1", *(["task.episode_steps=60"] if task == "venture" else [])]
     settings = [word for setting in few for word in ("--set", setting)]
     assert main(["train", task, "--steps", "400", "--out", str(folder), *settings]) == 0

@@ -87,6 +87,16 @@ class Batch:
         """
         return Batch(**{field.name: mapped(lambda x: x[:, which], getattr(self, field.name)) for field in fields(self)})
 
+    def neighbours(self) -> Tensor:
+        """States adjacent in time within an episode: indices into the flattened [T * N], as [P, 2].
+
+        >>> Batch.of(torch.zeros(3, 2, 1), torch.zeros(3, 2, 1), torch.zeros(3, 2, 1)).neighbours().tolist()
+        [[0, 2], [1, 3], [2, 4], [3, 5]]
+        """
+        ends = self.terminated | self.truncated
+        first = torch.nonzero((~ends[:-1] & self.mask[:-1] & self.mask[1:]).flatten()).flatten()
+        return torch.stack([first, first + self.shape[1]], 1)
+
     def groups(self, size: int) -> Tensor:
         """Groups of `size` states adjacent in time: indices into the flattened [T * N], as [G, size].
 
@@ -201,10 +211,10 @@ class Inputs:
 
     Vectors become float32, bounded ones in units of their bounds, from -1 to 1; what scale they are seen on is for each bonus
     to decide by what it has seen. Pictures (bytes, or numbers within bounds, of at least 10x10) stay or become bytes; smaller
-    ones are vectors of their pixels. Of Dict and Tuple spaces all parts count. Beside pictures, numbers are stored as the four
-    bytes that they are; `split` takes a row apart. Actions are clipped to their space first, so an agent earns nothing by asking
-    for the impossible; `action_scale` says how much they count beside a vector state. With `entries` a state is these numbers of
-    a vector, or these parts of a Dict or Tuple, and no others.
+    ones are vectors of their pixels. Of Dict and Tuple spaces all parts count. Beside pictures, numbers are stored as the
+    four bytes that they are; `split` takes a row apart. Actions are clipped to their space first, so an agent earns nothing by
+    asking for the impossible; `action_scale` says how much they count beside a vector state. With `entries` a state is these
+    numbers of a vector, or these parts of a Dict or Tuple, and no others.
     """
 
     def __init__(
@@ -329,7 +339,7 @@ def _parts(space: spaces.Space, path: tuple[Any, ...], chosen: Sequence[Any] | N
     if not wanted or any(key not in known for key in wanted):
         raise UsageError(f"entries={wanted} must be some of the observation's parts: {known}.")
     for key in wanted:
-        yield from _parts(space[key], (*path, key))
+        yield from _parts(space.spaces[key], (*path, key))  # type: ignore[index]
 
 
 def _part(path: tuple[Any, ...], space: spaces.Space) -> Part:
@@ -352,7 +362,7 @@ def _plain(
     """The space itself, if its values are numbers of one shape."""
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise UsageError(
-            f"The {role} space is {type(space).__name__}: bonuses take Box, Discrete, MultiDiscrete or MultiBinary, and Dict or "
+            f"The {role} space is {type(space).__name__}: bonuses take Box, Discrete, MultiDiscrete, MultiBinary, and Dict or "
             f"Tuple of them as observations; {remedy}."
         )
     if _width(space) < 1:
@@ -378,7 +388,7 @@ def is_bounded(space: spaces.Space) -> bool:
 
 def _width(space: spaces.Space) -> int:
     if isinstance(space, spaces.Discrete):
-        return int(space.n) if space.n <= MOST_PLACES else max(int(space.n) - 1, 1).bit_length()
+        return int(space.n) if int(space.n) <= MOST_PLACES else max(int(space.n) - 1, 1).bit_length()
     return int(np.prod(space.shape))  # type: ignore[arg-type]
 
 
@@ -405,7 +415,7 @@ def _encode(values: Tensor, space: spaces.Space, leading: int, clip: bool = Fals
     lead = values.shape[:leading]
     if isinstance(space, spaces.Discrete):
         index = values.reshape(lead).long() - int(space.start)
-        if space.n <= MOST_PLACES:
+        if int(space.n) <= MOST_PLACES:
             return torch.nn.functional.one_hot(index, int(space.n)).float()
         return (index[..., None] >> torch.arange(_width(space)) & 1).float()
     flat = values.reshape(*lead, -1)
@@ -430,7 +440,7 @@ def compressed(values: Tensor) -> Tensor:
 
 
 def _bytes(values: Tensor, space: spaces.Space) -> Tensor:
-    """A picture [..., a, b, c] as bytes [..., a * b * c]: those it is made of, or its numbers from the lowest to the highest."""
+    """A picture [..., a, b, c] as bytes [..., a * b * c]: its own, or its numbers from the lowest to the highest."""
     flat = values.flatten(values.ndim - len(space.shape or ()))
     if values.dtype == torch.uint8:
         return flat
@@ -465,11 +475,14 @@ def _check(values: Tensor, space: spaces.Space, name: str) -> None:
 
 
 def _check_finite(values: Tensor, name: str) -> None:
+    if values.numel() == 0:
+        return
+    low, high = values.aminmax()  # what is no number makes both so
+    if float(low) >= -LARGEST_NUMBER and float(high) <= LARGEST_NUMBER:
+        return
     good = values.isfinite()
     if values.dtype == torch.float64:  # which can hold more
         good &= values.abs() <= LARGEST_NUMBER
-    if bool(good.all()):
-        return
     step, env, *_ = torch.nonzero(~good)[0].tolist()
     bad = values[step, env][~good[step, env]].flatten()[0].item()
     raise UsageError(

@@ -30,4 +30,4 @@ def opened(bonus: str, seed: int, **settings) -> int:
 def test_ex2_opens_the_lock_and_plain_trpo_does_not(seed):
     assert opened("none", seed) == 0
     assert opened("k-exemplar", seed, k=1, steps=5, latent_noise=0.0, newton_negatives=512) >= 15
-    assert opened("kernel-exemplar", seed, steps=10, first_steps=200) >= 15
+    assert opened("kernel-exemplar", seed) >= 15

@@ -309,7 +309,7 @@ def test_the_bonus_sees_the_last_frame_of_a_stack():
     """As uint8, one frame for each step; the last frame of an episode is the terminal observation's."""
     env = GymnasiumVecEnv(ex2.make_vector_env("freeway", 2, episode_steps=40), clip_reward=True)
     agent = A2C("CnnPolicy", env, n_steps=64, seed=0, device="cpu", policy_kwargs={"net_arch": [8]})
-    callback = BonusCallback("kernel-exemplar", last_frame=True, min_replay=50, first_steps=2, steps=2)
+    callback = BonusCallback("kernel-exemplar", last_frame=True, min_replay=50)
     agent.learn(128, callback=callback)
     assert callback.batch.obs.shape == (64, 2, 1, 42, 42)
     assert callback.batch.obs.dtype == torch.uint8

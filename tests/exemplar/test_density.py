@@ -105,7 +105,9 @@ def test_a_density_whatever_the_data_and_the_smoothing(name, smoothing):
     # as fine as the kernel around every row, and far beyond the last one
     steps = np.linspace(-8, 8, 81) * density.smoothing_
     scaled = np.sort((data - density.middle_) / density.scale_, 0)
-    grid = np.unique(np.concatenate([(scaled + steps * np.maximum(np.abs(scaled) / 5, 1)).ravel(), np.geomspace(1e-3, 1e9, 20_000)]))
+    grid = np.unique(
+        np.concatenate([(scaled + steps * np.maximum(np.abs(scaled) / 5, 1)).ravel(), np.geomspace(1e-3, 1e9, 20_000)])
+    )
     grid = np.concatenate([-np.geomspace(1e9, 1e-3, 20_000), grid])
     points = np.unique(density.middle_ + density.scale_ * grid)[:, None]
     values = np.exp(density.score_samples(points))

@@ -147,7 +147,7 @@ def test_a_metric_fitted_anew_begins_anew():
     for seed in range(6):
         bonus.observe(make_batch(pair, seed=seed))
         if bonus.fitted:
-            assert len(bonus.held) == len(bonus.replay)
+            assert len(bonus.background) == len(bonus.replay)
     assert bonus.seen == 720
     assert bonus.seen_at_fit == 480  # what was seen before the batch at which it was fitted
 

@@ -39,7 +39,7 @@ class Histogram(DensityBonus):
         if self.cell_count > MAX_CELLS:
             many = f"10^{len(str(self.cell_count)) - 1}"
             raise UsageError(
-                f"bins={bins} makes {many} cells here: at most {MAX_CELLS:,} are allowed, so take fewer bins, choose numbers by "
+                f"bins={bins} makes {many} cells here: at most {MAX_CELLS:,} are allowed, take fewer bins, choose numbers by "
                 "entries=[...], or use 'kernel-exemplar'."
             )
 

@@ -173,7 +173,7 @@ class AmortizedExemplar(ExemplarModel):
     def build(self) -> nn.Module:
         paper = VECTOR_SIZES if self.vectors else IMAGE_SIZES
         sizes: dict[str, Any] = {name: paper[name] if size is None else size for name, size in self.sizes.items()}
-        return Pair(self.make_stem, **sizes, difference=self.features is not None)
+        return Pair(self.make_stem, **sizes, difference=self.held is not None)
 
     @property
     def stem(self) -> Stem | Points:
@@ -185,7 +185,7 @@ class AmortizedExemplar(ExemplarModel):
     def draw(self, rows: Tensor) -> tuple[Tensor, ...]:
         """What `loss` takes, for one step: exemplars and as many negatives [B, D], and unit noise for states and latents."""
         exemplars = self.draw_exemplars(rows)
-        negatives = self.held.sample(self.pairs, self.generator)
+        negatives = self.background.sample(self.pairs, self.generator)
         return exemplars, negatives, *self.draw_noise(len(exemplars), rows.shape[1])
 
     def draw_noise(self, count: int, width: int) -> tuple[Tensor, ...]:

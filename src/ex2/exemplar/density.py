@@ -50,14 +50,14 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
     """A density, estimated by telling points apart.
 
     Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
-    (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
-    known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
+    (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is known, a
+    Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
     optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
 
         log (P * q)(x) = log((1 - D(x)) / D(x)) + log q(0).
 
-    The "kernel-exemplar" model is that discriminator in closed form, a sum over kernels: a normalised log density in the units of
-    the data, whatever they are and however little the smoothing. Of the paper's models it is normalised up to how well they are
+    The "kernel-exemplar" model is that discriminator in closed form, a sum over kernels: a normalised log density in the units
+    of the data, whatever they are and however little the smoothing. Of the paper's models it is normalised up to how well they are
     trained. As `smoothing` goes to 0 it becomes the density of the data, and as hard to estimate.
 
     With noise in a learned latent space (`noise="latent"`, for the paper's models) q(0) is not known, nor the same for every
@@ -81,8 +81,8 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         settings: other settings of the model, such as {"hidden": 64}, or {"kernels": 4_096} of the closed form.
 
     Attributes:
-        model_: the sum over kernels, or the trained model. middle_, scale_: of the features. smoothing_: the standard deviation of
-        noise on states, in those of the features, 0 for latent noise. decision_scores_, threshold_, labels_: as in PyOD.
+        model_: the sum over kernels, or the trained model. middle_, scale_: of the features. smoothing_: the standard deviation
+        of noise on states, in those of the features, 0 for latent noise. decision_scores_, threshold_, labels_: as in PyOD.
         n_features_in_.
 
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
@@ -156,7 +156,9 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         chosen |= self.settings or {}
         rate = chosen["information_rate"]
         if type(chosen["kernels"]) is not int or chosen["kernels"] < 2 or not (rate is None or rate > 0):
-            raise UsageError(f"settings={self.settings}: kernels must be a whole number of at least 2, information_rate above 0.")
+            raise UsageError(
+                f"settings={self.settings}: kernels must be a whole number of at least 2, information_rate above 0."
+            )
         return chosen
 
     def fit(self, X: Any, y: Any = None) -> ExemplarDensity:
@@ -170,10 +172,10 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             generator = torch.Generator().manual_seed(seed)
             points = self._points(X)
             self.smoothing_ = self._smoothing(points, chosen["information_rate"], generator)
-            self.model_ = KernelSum.of(points, self.smoothing_, chosen["kernels"], generator)
+            self.model_: KernelSum | ExemplarModel = KernelSum.of(points, self.smoothing_, chosen["kernels"], generator)
         else:
-            self.model_ = self._trained(self._points(X).float().cpu(), chosen, seed)
-            self.smoothing_ = self.model_.sigma
+            self.model_ = trained = self._trained(self._points(X).float().cpu(), chosen, seed)
+            self.smoothing_ = trained.sigma
         self._rows = X
         some = X if len(X) <= JUDGED else X[np.random.default_rng(seed).permutation(len(X))[:JUDGED]]
         self.threshold_ = float(np.quantile(self._strangeness(some), 1.0 - self.contamination))

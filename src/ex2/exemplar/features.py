@@ -10,10 +10,10 @@ at what was seen, not at what a space declares:
    The parts of a Dict or Tuple weigh the same.
 2. **A table of places** (most of the different states seen were seen again, to the bit: one-hot codes, categories, small
    pictures) is no place for a metric: directions are random ones, which keep every two states apart.
-3. Elsewhere, **principal directions**: those that hold 99 % of the variance. With C the covariance in them and W that of
-   states adjacent in time (halved), the directions v of W v = w C v have a coherence h = 1 - w: near 1 for what changes slowly,
-   near 0 for what is drawn anew at every step (a noisy television, a broken sensor). Where some are coherent, a direction
-   counts by the variance it explains times h squared; where none is, because states come in no order, by its variance alone, or,
+3. Elsewhere, **principal directions**: those that hold 99 % of the variance. With C the covariance of a batch in them and W
+   that of its steps from state to state (halved), the directions v of W v = w C v have a coherence h = 1 - w: near 1 for what
+   changes slowly, near 0 for what is drawn anew at every step (a noisy television, a broken sensor), after what chance alone
+   can do is taken off. Where some are coherent, a direction counts by the variance it explains times h; where none is, because states come in no order, by its variance alone, or,
    of more than 16 numbers, by its square: what many numbers say together is heard, what each says for itself is not.
 4. The 16 that count most are kept, and as one number more how far a state lies outside of all principal directions: somewhere
    that nothing seen so far has pointed to.
@@ -29,7 +29,7 @@ from torch.nn.functional import avg_pool2d, conv2d
 
 from ex2.batch import Inputs, compressed
 from ex2.errors import UsageError, unknown
-from ex2.networks import FARTHEST, FILTERS, KERNEL, STRIDE, middle_and_spread, usable
+from ex2.networks import FARTHEST, FILTERS, KERNEL, SOME, STRIDE, middle_and_spread, usable
 
 FEATURES = ("convolutions", "pixels")
 PROJECTIONS = ("auto", "variance", "neighbours", "none")
@@ -39,6 +39,7 @@ VARIANCE = 0.99  # share of it that the principal directions hold, and of what c
 PRINCIPAL = 64  # principal directions at the most
 EXACT = 256  # numbers up to which all principal directions are computed; of more, the largest by random projections
 SPARE = 16  # random directions more than are asked for
+FAINT = 0.01  # of a direction's variance, added to that within a batch: what hardly moves there is called coherent
 COHERENT = 0.5  # of the most coherent direction, from which on neighbours in time are listened to
 RECURRING = 0.5  # share of the different states seen that were seen again, from which on they are a table
 
@@ -63,6 +64,7 @@ def principal(apart: Tensor, few: int, generator: torch.Generator) -> tuple[Tens
         values, vectors = torch.linalg.eigh(apart.T @ apart / len(apart))
         values, vectors = values.flip(0), vectors.flip(1)
     else:
+        apart = apart[:: max(len(apart) // (2 * SOME), 1)]
         basis = torch.randn(width, PRINCIPAL + SPARE, dtype=apart.dtype, generator=generator).to(apart.device)
         for _ in range(3):
             basis = torch.linalg.qr(apart.T @ (apart @ basis)).Q
@@ -73,6 +75,27 @@ def principal(apart: Tensor, few: int, generator: torch.Generator) -> tuple[Tens
     kept = width if width <= few else int((values.cumsum(0) < VARIANCE * total).sum()) + 1
     kept = min(kept, PRINCIPAL, int((values > 1e-12 * total).sum()))
     return values[: max(kept, 1)], vectors[:, : max(kept, 1)]
+
+
+def coherent(pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """How coherent in time the directions of neighbours [2, P, D] are, from 0 to 1 [D], and the directions themselves [D, D].
+
+    Both covariances are of the neighbours' own batch: that visits move on from batch to batch says nothing of noise. Of so many
+    directions some seem coherent by chance, the more the fewer pairs there are; what chance can do (the edge of the
+    Marchenko-Pastur law) counts as nothing.
+    """
+    first, second = pairs
+    share = (pairs.shape[2] / pairs.shape[1]) ** 0.5
+    chance = 1.0 - (1.0 - min(share, 1.0)) ** 2
+    every = pairs.flatten(0, 1)
+    total = (every - every.mean(0)).T @ (every - every.mean(0)) / len(every)
+    total.diagonal().add_(FAINT)
+    steps = first - second
+    within = steps.T @ steps / (2 * len(steps))
+    inverse = torch.linalg.inv(torch.linalg.cholesky(total))
+    shares, turn = torch.linalg.eigh(inverse @ within @ inverse.T)
+    turn = inverse.T @ turn
+    return ((1.0 - shares - chance) / (1.0 - chance + 1e-9)).clamp(0.0, 1.0), turn / turn.norm(dim=0)
 
 
 class Features(nn.Module):
@@ -123,6 +146,11 @@ class Features(nn.Module):
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("table", torch.zeros((), dtype=torch.bool))
 
+    @property
+    def active(self) -> int:
+        """How many directions count."""
+        return int((self.directions != 0).any(0).sum()) if self.projected else self.kept
+
     def _look(self, pictures: Tensor, index: int) -> Tensor:
         """Bytes [M, channels, height, width] -> [M, numbers]."""
         pixels = pictures.float() / 255.0 - 0.5
@@ -155,8 +183,8 @@ class Features(nn.Module):
         if self.projected and self.table:
             self._fit_table(apart, generator)
         elif self.projected:
-            steps = self.scaled(self.seen(neighbours[:, 0])) - self.scaled(self.seen(neighbours[:, 1]))
-            self._fit_directions(apart - apart.mean(0), steps.double(), generator)
+            pairs = torch.stack([self.scaled(self.seen(side)) for side in neighbours.unbind(1)]).double()
+            self._fit_directions(apart - apart.mean(0), pairs, generator)
         self.fitted.fill_(True)
 
     def _fit_scale(self, seen: Tensor) -> None:
@@ -165,7 +193,7 @@ class Features(nn.Module):
             low, high = seen.double().amin(0), seen.double().amax(0)
             middle, spread = (low + high) / 2, (high - low) / 2
         else:
-            middle, spread = middle_and_spread(seen)
+            middle, spread = middle_and_spread(seen[:: max(len(seen) // SOME, 1)])
         spread = usable(spread, middle)
         begin = 0
         for index, width in enumerate(self.blocks):
@@ -187,18 +215,16 @@ class Features(nn.Module):
         self.directions.copy_(directions)
         self.reach.zero_()
 
-    def _fit_directions(self, apart: Tensor, steps: Tensor, generator: torch.Generator) -> None:
-        """Step 3 of the rule, for centred rows [M, W] and differences of neighbours [P, W]."""
+    def _fit_directions(self, apart: Tensor, pairs: Tensor, generator: torch.Generator) -> None:
+        """Step 3 of the rule, for centred rows [M, W] and neighbours [2, P, W]."""
         values, vectors = principal(apart, self.kept, generator)
         whiten = vectors / values.clamp_min(1e-12).sqrt()
-        within, turn = torch.linalg.eigh((steps @ whiten).T @ (steps @ whiten) / (2 * max(len(steps), 1)))
-        coherence = (1.0 - within).clamp(0.0, 1.0)
-        alone = self.projection == "variance" or not len(steps)
-        if not alone and (self.projection == "neighbours" or coherence.max() > COHERENT):
-            counts = (values.sqrt()[:, None] * turn).norm(dim=0) * coherence.square()
-            whiten = whiten @ turn
-        else:
-            counts = values.sqrt() if apart.shape[1] <= self.kept else values
+        counts = values.sqrt() if apart.shape[1] <= self.kept else values
+        if self.projection != "variance" and pairs.shape[1]:
+            coherence, turn = coherent(pairs @ whiten)
+            if self.projection == "neighbours" or coherence.max() > COHERENT:
+                counts = (values.sqrt()[:, None] * turn).norm(dim=0) * coherence
+                whiten = whiten @ turn
         order = counts.argsort(descending=True)
         energy = counts[order].square()
         kept = min(int((energy.cumsum(0) < VARIANCE * energy.sum()).sum()) + 1, self.kept)

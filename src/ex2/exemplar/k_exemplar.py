@@ -130,7 +130,7 @@ class KExemplar(ExemplarModel):
             return torch.cat([own.repeat(groups if common else 1, 1), other]).to(self.device)
 
         early, late = (draws, 1) if self.sigma else (1, draws)  # where the draws part: before the trunk or behind it
-        background = self.held.sample(negatives, generator)
+        background = self.background.sample(negatives, generator)
         rows = torch.cat([exemplars.repeat(1, early, 1).flatten(0, 1), background]).to(self.device)
         if self.sigma:
             rows = rows + self.sigma * self.stem.spread() * noise(rows)
@@ -173,6 +173,7 @@ class KExemplar(ExemplarModel):
         return batch.groups(self.k)
 
     def fit(self, batch: Batch) -> Metrics:
+        self.check(batch)
         if not self.ready or not batch.mask.any():
             return {}
         self.update_metric(batch, [self.stem])
@@ -208,13 +209,13 @@ class KExemplar(ExemplarModel):
         return propositions.log_density(self.discriminate(seen[:, None], common=True)).squeeze(1)
 
     def log_density_of_batch(self, batch: Batch) -> Tensor:
-        if not len(self.held):
+        if not len(self.background):
             return torch.zeros(batch.shape)
         groups = self.grouped(batch)
         rows = self.view(self.inputs.rows(batch).flatten(0, 1))
         repeated = groups == groups[:, -1:]  # where a group is filled up, its last state stands in it several times
         share = torch.where(repeated, repeated.sum(1, keepdim=True), 1) / groups.shape[1]
         log_density = torch.zeros(batch.shape).flatten()
-        found = self.discriminate(rows[groups], common=self.features is not None)  # the same noise for all orders them better
+        found = self.discriminate(rows[groups], common=self.held is not None)  # the same noise for all orders them better
         log_density[groups] = propositions.log_density(found) + share.log()
         return log_density.view(batch.shape)

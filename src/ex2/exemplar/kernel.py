@@ -1,7 +1,7 @@
 """The closed-form exemplar model: with a known kernel the optimal discriminator is known, and nothing is left to train.
 
-Smooth the exemplar x* by Gaussian noise q = N(0, sigma^2 I) and the background P alike. The paper's optimal discriminator (Noisy
-Optimal Discriminator, section 4.2) then is
+Smooth the exemplar x* by Gaussian noise q = N(0, sigma^2 I) and the background P alike. The paper's optimal discriminator
+(Noisy Optimal Discriminator, section 4.2) then is
 
     D_{x*}(x) = q(x - x*) / (q(x - x*) + (P * q)(x)),    with the logit    log q(x - x*) - log (P * q)(x).
 
@@ -42,16 +42,12 @@ from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
-from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, dimensions_of, sigma_of_places, sigma_of_rate, target_rate
-from ex2.networks import seeded
-from ex2.replay import Fifo
+from ex2.exemplar.held import Held
+from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, followed, sigma_of_places, sigma_of_rate, target_rate
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
 PAIRS = 4_000_000  # distances computed at a time
-SAMPLE = 4_096  # states that the metric is fitted to
-FRAMES = 8_192  # rows that become points at a time
-FOLLOWING = 0.2  # how far automatic smoothing moves towards what the newest batch asks for, in logarithms
 ASKED = 512  # states of a batch that the two halves are asked about
 BLIND, APART = 0.3, 0.5  # halves do not agree if their rank correlation is below, and their difference, in nats, above this
 WIDER, WIDENINGS = 1.5, 8  # what a kernel is widened by then, and how often at the most
@@ -141,97 +137,65 @@ class KernelExemplar(DensityBonus):
         if kernels < 2:
             raise UsageError(f"kernels={kernels} must be at least 2.")
         self.state_noise, self.information_rate, self.kernels = state_noise, information_rate, kernels
-        self.features = seeded(
-            lambda: Features(self.inputs, features, components, projection), self.generator.initial_seed()
-        ).to(self.device)
-        self.points = Fifo(self.replay.capacity, self.features.width, torch.float32)  # of the states held, in the metric
+        metric: dict[str, Any] = {"kind": features, "components": components, "projection": projection}
+        self.held = Held(self.inputs, self.replay, self.generator, self.device, **metric)
         self.sigma = 0.0 if state_noise == AUTO else float(state_noise)
-        self.seen = self.seen_at_fit = self.smoothed = 0
+        self.smoothed = 0  # states held when the width was last adapted
         self.warned = False
         self.sum: KernelSum | None = None
 
+    @property
+    def features(self) -> Features:
+        """The metric."""
+        return self.held.features
+
     def check(self, batch: Batch) -> None:
         super().check(batch)
-        if self.features.projection == "neighbours" and not self.features.fitted and self._due(batch) and not len(self._neighbours(batch)):
+        first = self.ready and not self.features.fitted and bool(batch.mask.any())
+        if self.features.projection == "neighbours" and first and not len(batch.neighbours()):
             raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
-
-    def _due(self, batch: Batch) -> bool:
-        """Whether the metric is fitted with this batch."""
-        count = int(batch.mask.sum())
-        more = self.seen + count - self.seen_at_fit >= min(self.seen_at_fit, self.replay.capacity)
-        return self.ready and count > 0 and (not self.features.fitted or more)
-
-    def _neighbours(self, batch: Batch) -> Tensor:
-        """Pairs of states adjacent in time, as indices into the flattened [T * N]."""
-        pairs = batch.groups(2)
-        return pairs[pairs[:, 0] != pairs[:, 1]]
 
     def fit(self, batch: Batch) -> Metrics:
         """Fits the metric when twice as many states were seen, the smoothing, and places the kernels."""
         self.check(batch)
         rows = self.inputs.rows(batch)[batch.mask]
-        due = self._due(batch)
-        self.seen += len(rows)
         if not self.ready or not len(rows):
             return {}
-        if due:
-            self._fit_metric(batch)
-        held = self.points.rows()
+        if self.held.due and (self.features.projection != "neighbours" or len(batch.neighbours())):
+            before = self.features.active, bool(self.features.table)
+            self.held.fit(batch)
+            if before != (self.features.active, bool(self.features.table)):
+                self.smoothed = 0  # other directions: the width that served before says nothing of them
+        points = self.held.points.rows()
         if self.state_noise == AUTO:
-            self._adapt(held)
+            self._adapt(points)
         asked = rows[torch.randperm(len(rows), generator=self.generator)[:ASKED]]
-        agreement, visits, widened = self._place(held, self._points(asked))
+        agreement, visits, widened = self._place(points, self.held.view(asked).to(self.device))
         return {
             "smoothing": self.sigma,
             "kernels": float(len(self.sum.kernels)) if self.sum else 0.0,
-            "directions": float((self.features.directions != 0).any(0).sum())
-            if self.features.projected
-            else float(held.shape[1]),
+            "directions": float(self.features.active),
             "table": float(self.features.table),
             "agreement": agreement,
             "unseen": (visits < math.log(FEWEST)).float().mean().item(),
             "widened": float(widened),
         }
 
-    def _fit_metric(self, batch: Batch) -> None:
-        """The metric of what is held and of the new batch; all states held become points of it."""
-        every = self.inputs.rows(batch).flatten(0, 1)
-        pairs = self._neighbours(batch)
-        if len(pairs) > SAMPLE // 2:
-            pairs = pairs[torch.randperm(len(pairs), generator=self.generator)[: SAMPLE // 2]]
-        if not len(pairs) and self.features.projection == "neighbours":
-            return  # the metric stays as it is; `check` has seen to the first one
-        new = every[batch.mask.flatten()]
-        new = new[torch.randperm(len(new), generator=self.generator)[: SAMPLE // 2]]
-        rows = torch.cat([new, self.replay.sample(min(len(self.replay), SAMPLE - len(new)), self.generator)])
-        before = (self.features.directions != 0).any(0).sum().item(), bool(self.features.table)
-        self.features.fit(rows.to(self.device), every[pairs].to(self.device), self.generator)
-        self.points = self.replay.through(lambda some: self._points(some).cpu(), self.features.width, torch.float32, FRAMES)
-        if before != ((self.features.directions != 0).any(0).sum().item(), bool(self.features.table)):
-            self.smoothed = 0  # other directions: the width that served before says nothing of them
-        self.seen_at_fit = self.seen
+    def _adapt(self, points: Tensor) -> None:
+        """Moves the width towards that at which the states held have the information rate that is aimed for.
 
-    def _points(self, rows: Tensor) -> Tensor:
-        return self.features(rows.to(self.device))
-
-    def _adapt(self, held: Tensor) -> None:
-        """Moves the smoothing towards the scale at which the states held have the information rate that is aimed for.
-
-        It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d
-        dimensions like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer,
-        until every place beside the path looked the same. Of a table's places, a kernel covers one.
+        Of a table's places, a kernel covers one.
         """
-        points = held[torch.randint(len(held), (CENTRES,), generator=self.generator)]
+        count = len(points)
+        some = points[torch.randint(count, (CENTRES,), generator=self.generator)]
         if self.features.table:
-            self.sigma, self.smoothed = sigma_of_places(points), len(held)
+            self.sigma, self.smoothed = sigma_of_places(some), count
             return
-        dimensions = dimensions_of(points)
-        rate = target_rate(len(held), dimensions) if self.information_rate is None else self.information_rate
-        found = sigma_of_rate(points, rate, self.generator)
-        if self.smoothed:
-            finer = (self.smoothed / len(held)) ** (CELLS_POWER / dimensions)
-            found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
-        self.sigma, self.smoothed = found, len(held)
+        dimensions = dimensions_of(some)
+        rate = target_rate(count, dimensions) if self.information_rate is None else self.information_rate
+        found = sigma_of_rate(some, rate, self.generator)
+        self.sigma = followed(self.sigma, self.smoothed, found, count, dimensions) if self.smoothed else found
+        self.smoothed = count
 
     def _place(self, held: Tensor, asked: Tensor) -> tuple[float, Tensor, bool]:
         """Places the kernels; returns how far the halves agree on points asked about, and their log visits.
@@ -244,16 +208,16 @@ class KernelExemplar(DensityBonus):
             halves = self.sum.halves(asked)
             agreement = rank_correlation(halves[:, 0], halves[:, 1])
             apart = (halves[:, 0] - halves[:, 1]).abs().median().item()  # alike everywhere is agreement, too
-            fixed = self.state_noise != AUTO or self.features.table
+            fixed = self.state_noise != AUTO or self.features.table or len(held) < 2 * ASKED
             if fixed or agreement >= BLIND or apart < APART or widened == WIDENINGS:
                 break
             sigma, widened = WIDER * sigma, widened + 1
         if widened and not self.warned:
             self.warned = True
             warnings.warn(
-                f"kernel-exemplar: at its usual smoothing two halves of the states seen do not agree on which are rare, so it smooths "
-                f"{sigma / self.sigma:.1f} times as much (agreement now {agreement:.2f}): if these observations hold much noise, "
-                "say by `entries` which numbers count.",
+                "kernel-exemplar: at its usual smoothing two halves of the states seen do not agree on which are rare, so it "
+                f"smooths {sigma / self.sigma:.1f} times as much (agreement now {agreement:.2f}): if these observations hold much "
+                "noise, say by `entries` which numbers count.",
                 stacklevel=4,
             )
         return agreement, halves.logsumexp(1).cpu(), bool(widened)
@@ -262,8 +226,8 @@ class KernelExemplar(DensityBonus):
     def log_density(self, rows: Tensor) -> Tensor:
         if self.sum is None:
             return torch.zeros(len(rows))
-        visits = [self.sum.log_visits(self._points(some)).cpu() for some in rows.split(FRAMES)]
-        return torch.cat(visits) - math.log(self.sum.counts.sum().item())
+        visits = self.sum.log_visits(self.held.view(rows).to(self.device)).cpu()
+        return visits - math.log(self.sum.counts.sum().item())
 
     def log_density_of_batch(self, batch: Batch) -> Tensor:
         """Below 0.01 visits, log p falls on like a logarithm."""
@@ -272,37 +236,32 @@ class KernelExemplar(DensityBonus):
         return torch.where(log_density < lowest, lowest - (lowest - log_density).clamp_min(0.0).log1p(), log_density)
 
     def remember(self, batch: Batch) -> None:
-        rows = self.inputs.rows(batch)[batch.mask]
-        self.replay.add(rows)
-        if self.features.fitted and len(rows):
-            self.points.add(self._points(rows).cpu())
+        super().remember(batch)
+        self.held.add(self.inputs.rows(batch)[batch.mask])
 
     def state_dict(self) -> dict[str, Any]:
         placed = None if self.sum is None else {"kernels": self.sum.kernels, "counts": self.sum.counts, "sigma": self.sum.sigma}
         return super().state_dict() | {
-            "features": self.features.state_dict(),
-            "points": self.points.state_dict(),
+            "held": self.held.state_dict(),
             "sum": placed,
             "sigma": self.sigma,
-            "seen": [self.seen, self.seen_at_fit, self.smoothed],
+            "smoothed": self.smoothed,
             "warned": self.warned,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.features.load_state_dict(state["features"])
-        self.points.load_state_dict(state["points"])
+        self.held.load_state_dict(state["held"])
         placed = state["sum"]
         self.sum = None
         if placed is not None:
             kernels, counts = (placed[name].clone().to(self.device) for name in ("kernels", "counts"))
             self.sum = KernelSum(kernels, counts, float(placed["sigma"]))
-        self.sigma, self.warned = float(state["sigma"]), bool(state["warned"])
-        self.seen, self.seen_at_fit, self.smoothed = state["seen"]
+        self.sigma, self.smoothed, self.warned = float(state["sigma"]), int(state["smoothed"]), bool(state["warned"])
 
     def to(self, device: str | torch.device) -> KernelExemplar:
         super().to(device)
-        self.features.to(self.device)
+        self.held.to(self.device)
         if self.sum is not None:
             self.sum = KernelSum(self.sum.kernels.to(self.device), self.sum.counts.to(self.device), self.sum.sigma)
         return self

@@ -19,7 +19,8 @@ from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError, unknown
 from ex2.exemplar.captured import CapturedStep, Loss
 from ex2.exemplar.features import Features
-from ex2.exemplar.smoothing import AUTO, CELLS_POWER, CENTRES, sigma_of_places, sigma_of_rate, target_rate
+from ex2.exemplar.held import Held
+from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, followed, sigma_of_places, sigma_of_rate, target_rate
 from ex2.networks import Stem, seeded
 from ex2.replay import Fifo
 
@@ -31,13 +32,10 @@ SCHEDULES = ("constant", "one-cycle")
 WARM_UP = 0.1  # share of the steps in which a one-cycle rate rises
 CHECKS = 5  # how often in a fit the held-out loss is looked at
 HELD_OUT = 0.1  # share of a batch's states that are held out for it
-FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
 CHUNK = 16  # steps whose draws go to a GPU at a time
 FARTHEST = 10.0  # deviations that exemplars are scattered by at the most, in a fixed metric
 METRICS = ("fixed", "learned")
-SAMPLE = 4_096  # states that a fixed metric is fitted to
-FRAMES = 8_192  # rows that become points of it at a time
 
 Draw = Callable[[], tuple[Tensor, ...]]
 
@@ -125,11 +123,7 @@ class ExemplarModel(DensityBonus):
         if metric not in METRICS:
             raise unknown("metric", metric, METRICS)
         self.metric = metric
-        self.features: Features | None = None
-        if metric == "fixed":
-            features = seeded(lambda: Features(self.inputs), self.generator.initial_seed()).to(self.device)
-            assert isinstance(features, Features)
-            self.features = features
+        self.held = Held(self.inputs, self.replay, self.generator, self.device) if metric == "fixed" else None
         if not self.vectors and state_noise == AUTO:
             state_noise = 0.0
         if state_noise and not self.vectors:
@@ -145,8 +139,6 @@ class ExemplarModel(DensityBonus):
         self.fitted = False
         self.fits = self.recoveries = self.undecided_fits = 0
         self.smoothed = 0  # states held when the noise was last adapted
-        self.seen = self.seen_at_fit = 0  # states, in all and when the metric was last fitted
-        self.held = self.replay if self.features is None else Fifo(self.replay.capacity, self.features.width, torch.float32)
         self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
         self._make_optimiser()
 
@@ -173,47 +165,35 @@ class ExemplarModel(DensityBonus):
 
     def make_stem(self) -> Stem | Points:
         """What networks begin with."""
-        return Stem(self.inputs) if self.features is None else Points(self.features)
+        return Stem(self.inputs) if self.held is None else Points(self.held.features)
 
     @property
     def vectors(self) -> bool:
         """Whether networks see vectors, and noise on them means something."""
-        return self.features is not None or not self.inputs.pictures
+        return self.held is not None or not self.inputs.pictures
+
+    @property
+    def background(self) -> Fifo:
+        """What the networks see of the states held."""
+        return self.replay if self.held is None else self.held.points
 
     @torch.no_grad()
     def view(self, rows: Tensor) -> Tensor:
         """Rows as `inputs` makes them -> what networks see of them: points of a fixed metric, or the rows themselves."""
-        if self.features is None:
-            return rows
-        return torch.cat([self.features(some.to(self.device)).cpu() for some in rows.split(FRAMES)])
+        return rows if self.held is None else self.held.view(rows)
 
     def update_metric(self, batch: Batch, stems: Sequence[Stem | Points]) -> None:
         """Takes the new batch into the moments of stems; a fixed metric is fitted when twice as much was seen."""
-        every = self.inputs.rows(batch).flatten(0, 1)
-        new = every[batch.mask.flatten()]
-        if self.features is None:
-            for stem in stems:
-                stem.update(new)
+        if self.held is not None and not self.held.due:
             return
-        if self.features.fitted and self.seen - self.seen_at_fit < min(self.seen_at_fit, self.replay.capacity):
-            return
-        if self.fitted:
+        if self.held is not None and self.fitted:
             self.begin_anew()  # the networks knew other directions
-        pairs = batch.groups(2)
-        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        pairs = pairs[torch.randperm(len(pairs), generator=self.generator)[: SAMPLE // 2]]
-        new = new[torch.randperm(len(new), generator=self.generator)[: SAMPLE // 2]]
-        rows = torch.cat([new, self.replay.sample(min(len(self.replay), SAMPLE - len(new)), self.generator)])
-        self.features.fit(rows.to(self.device), every[pairs].to(self.device), self.generator)
-        self.held = self.replay.through(self.view, self.features.width, torch.float32, FRAMES)
+        rows = self.inputs.rows(batch)[batch.mask] if self.held is None else self.view(self.held.fit(batch)).to(self.device)
         for stem in stems:
-            stem.update(self.view(rows).to(self.device))
-        self.seen_at_fit = self.seen
+            stem.update(rows)
 
     def log_density(self, rows: Tensor) -> Tensor:
-        if not len(self.held):
-            return torch.zeros(len(rows))
-        return self.log_density_of(self.view(rows))
+        return self.log_density_of(self.view(rows)) if len(self.background) else torch.zeros(len(rows))
 
     @abc.abstractmethod
     def log_density_of(self, seen: Tensor) -> Tensor:
@@ -221,10 +201,8 @@ class ExemplarModel(DensityBonus):
 
     def remember(self, batch: Batch) -> None:
         super().remember(batch)
-        rows = self.inputs.rows(batch)[batch.mask]
-        self.seen += len(rows)
-        if self.features is not None and self.features.fitted and len(rows):
-            self.held.add(self.view(rows))
+        if self.held is not None:
+            self.held.add(self.inputs.rows(batch)[batch.mask])
 
     @abc.abstractmethod
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
@@ -237,27 +215,24 @@ class ExemplarModel(DensityBonus):
 
     def rate_now(self) -> float:
         """The information rate in nats that automatic smoothing aims for."""
-        return target_rate(len(self.held)) if self.information_rate is None else self.information_rate
+        return target_rate(len(self.replay)) if self.information_rate is None else self.information_rate
 
     def adapt_noise(self) -> None:
         """Moves automatic noise towards the scale at which the states held have the information rate that is aimed for.
 
-        It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d
-        dimensions like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer,
-        until every place beside the path looked the same. Of a table's places, the noise covers one.
+        Of a table's places, the noise covers one.
         """
-        if self.state_noise == AUTO:
-            points = self.held.sample(CENTRES, self.generator)
-            if self.features is not None and self.features.table:
-                self.sigma, self.smoothed = sigma_of_places(points), len(self.held)
-                return
-            points = points if isinstance(self.stem, Points) else self.stem(points.to(self.device)).cpu()
-            found = sigma_of_rate(points, self.rate_now(), self.generator)
-            if self.sigma and self.fitted:
-                dimensions = max(int((points != 0).any(0).sum()), 1) if self.features is not None else points.shape[1]
-                finer = (self.smoothed / len(self.held)) ** (CELLS_POWER / dimensions)
-                found = self.sigma * max((found / self.sigma) ** FOLLOWING, finer)
-            self.sigma, self.smoothed = found, len(self.held)
+        if self.state_noise != AUTO:
+            return
+        points, count = self.background.sample(CENTRES, self.generator), len(self.replay)
+        if self.held is not None and self.held.features.table:
+            self.sigma, self.smoothed = sigma_of_places(points), count
+            return
+        points = points if self.held is not None else self.stem(points.to(self.device)).cpu()
+        found = sigma_of_rate(points, self.rate_now(), self.generator)
+        again = self.sigma and self.fitted
+        self.sigma = followed(self.sigma, self.smoothed, found, count, dimensions_of(points)) if again else found
+        self.smoothed = count
 
     def scatter_rows(self, rows: Tensor) -> None:
         """Moves rows [M, D] by Gaussian noise, in place: not actions, and not out of a bounded space.
@@ -397,10 +372,10 @@ class ExemplarModel(DensityBonus):
     def agreement(self) -> Metrics:
         """The correlation of log p with a kernel estimate on states held, where there are few enough dimensions."""
         few = not self.inputs.pictures and self.inputs.width <= PROBE_DIMENSIONS
-        if not few or len(self.held) < PROBES or self.fits % PROBE_EVERY != 1:
+        if not few or len(self.background) < PROBES or self.fits % PROBE_EVERY != 1:
             return {}
         fixed = torch.Generator().manual_seed(0)
-        probes, centres = self.held.sample(PROBES, fixed), self.held.sample(CENTRES, fixed)
+        probes, centres = self.background.sample(PROBES, fixed), self.background.sample(CENTRES, fixed)
         spread = 1.0 if isinstance(self.stem, Points) else self.stem.spread().cpu()
         exponents = torch.cdist(probes / spread, centres / spread).square() * (-0.5 / (self.sigma or 0.1) ** 2)
         pair = torch.stack([self.log_density_of(probes), torch.logsumexp(exponents, 1)])
@@ -411,10 +386,8 @@ class ExemplarModel(DensityBonus):
         return self.steps if self.fitted or self.first_steps is None else max(self.steps, self.first_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        metric = {} if self.features is None else {"features": self.features.state_dict(), "points": self.held.state_dict()}
         return super().state_dict() | {
-            **metric,
-            "seen": [self.seen, self.seen_at_fit],
+            "held": None if self.held is None else self.held.state_dict(),
             "networks": self.networks.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "sigma": self.sigma,
@@ -427,10 +400,8 @@ class ExemplarModel(DensityBonus):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        if self.features is not None:
-            self.features.load_state_dict(state["features"])
-            self.held.load_state_dict(state["points"])
-        self.seen, self.seen_at_fit = state["seen"]
+        if self.held is not None:
+            self.held.load_state_dict(state["held"])
         self.networks.load_state_dict(state["networks"])
         self._make_optimiser(state["optimiser"]["state"])
         self.sigma, self.fitted = float(state["sigma"]), bool(state["fitted"])
@@ -440,7 +411,7 @@ class ExemplarModel(DensityBonus):
     def to(self, device: str | torch.device) -> ExemplarModel:
         super().to(device)
         self.networks.to(self.device)
-        if self.features is not None:
-            self.features.to(self.device)
+        if self.held is not None:
+            self.held.to(self.device)
         self._make_optimiser(self.optimiser.state_dict()["state"])
         return self

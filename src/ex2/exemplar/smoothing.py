@@ -29,6 +29,7 @@ CENTRES, QUERIES = 2_048, 128  # states that an information rate is estimated fr
 SMALLEST = 1e-3  # noise that is ever chosen
 LARGEST = 100.0  # the same, in standard deviations of the data
 PLACE = 0.2  # of the distance between places that their noise is
+FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 MOST = 0.8  # of the nats that states have without noise
 
 
@@ -50,7 +51,8 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor) -> Tensor:
 def dimensions_of(points: Tensor) -> float:
     """How many dimensions points [M, D] fill: of the variances c along their principal directions, (sum c)^2 / sum c^2.
 
-    >>> round(dimensions_of(torch.randn(10_000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 0.01])), 1)
+    >>> points = torch.randn(10_000, 3, generator=torch.Generator().manual_seed(0))
+    >>> round(dimensions_of(points * torch.tensor([1.0, 1.0, 0.01])), 1)
     2.0
     """
     apart = (points - points.mean(0)).double()
@@ -115,3 +117,16 @@ def sigma_of_rate(points: Tensor, rate: float, generator: torch.Generator, round
         middle = 0.5 * (low + high)
         low, high = (middle, high) if information_rate(points, math.exp(middle), noise) > rate else (low, middle)
     return math.exp(low)
+
+
+def followed(sigma: float, before: int, found: float, now: int, dimensions: float) -> float:
+    """The noise scale that follows `sigma`, of `before` states held, when `now` are held and `found` is what they ask for.
+
+    It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d dimensions
+    like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer, until every
+    place beside the path looked the same.
+
+    >>> followed(0.1, 1_000, 0.001, 1_000, 2.0)
+    0.1
+    """
+    return sigma * max((found / sigma) ** FOLLOWING, (before / now) ** (CELLS_POWER / max(dimensions, 1.0)))
