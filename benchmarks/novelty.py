@@ -4,8 +4,8 @@
     python benchmarks/novelty.py --bonuses kernel-exemplar --seeds 1 2 3
 
 Ten batches of 2,048 states, 32 steps of 64 environments, are observed. Reported is the rank correlation of the tenth batch's
-scores with the true rarity of its states, minus the logarithm of how likely a visit is, and the seconds for all ten. A bonus that
-refuses a world is left blank, one that gives all states the same score has 0.
+scores with the true rarity of its states, minus the logarithm of how likely a visit is, and the seconds for all ten. A bonus
+that refuses a world is left blank, one that gives all states the same score has 0.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def television(random: np.random.Generator) -> World:
 
 
 def mixed(random: np.random.Generator) -> World:
-    """A Dict of a place, the room it is in and a picture of a thing there. Rare are rare places in rare rooms, with rare things."""
+    """A Dict of a place, the room it is in and a picture of a thing there. Rare: rare places in rare rooms with rare things."""
     mixture, rooms, things = Mixture.of(2, random), zipf(8, random), zipf(6, random)
     looks = random.integers(0, 256, (6, 12, 12, 1)).astype(np.uint8)
 

@@ -220,13 +220,13 @@ def test_it_says_when_it_does_not_know():
     model, random = make_bonus("kernel-exemplar", space, CONTINUOUS, information_rate=6.1), np.random.default_rng(0)
     batches = []
     for _ in range(2):
-        obs = random.normal(size=(32, 64, 3)).astype(np.float32)
+        obs = random.uniform(-1, 1, size=(32, 64, 3)).astype(np.float32)
         batches.append(Batch.of(obs, np.zeros((32, 64, 2)), obs))
     model.observe(batches[0])
     with pytest.warns(UserWarning, match="do not agree"):
         _, metrics = model.observe(batches[1])
-    assert metrics["agreement"] >= 0.3
     assert metrics["widened"] == 1.0
+    model.observe(batches[0])  # and says so once
 
 
 def test_redundant_features():
@@ -278,7 +278,7 @@ def test_collapse_is_recovered_from():
     model = make_bonus(
         "amortized",
         *SPACES["vector-continuous"],
-        **AMORTIZED | {"kl_weight": "auto", "steps": 150, "learning_rate": 1e-2, "pairs": 64},
+        **AMORTIZED | {"kl_weight": "auto", "steps": 150, "first_steps": None, "learning_rate": 1e-2, "pairs": 64},
     )
     model.remember(batch)
     with torch.no_grad():

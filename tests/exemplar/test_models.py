@@ -148,8 +148,8 @@ def test_a_metric_fitted_anew_begins_anew():
         bonus.observe(make_batch(pair, seed=seed))
         if bonus.fitted:
             assert len(bonus.background) == len(bonus.replay)
-    assert bonus.seen == 720
-    assert bonus.seen_at_fit == 480  # what was seen before the batch at which it was fitted
+    assert bonus.held.seen == 720
+    assert bonus.held.seen_at_fit == 480  # what was seen before the batch at which it was fitted
 
 
 def test_scattered_exemplars_teach_the_comparison_what_nobody_visited():

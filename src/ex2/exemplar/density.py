@@ -50,15 +50,15 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
     """A density, estimated by telling points apart.
 
     Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
-    (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is known, a
-    Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
+    (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
+    known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
     optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
 
         log (P * q)(x) = log((1 - D(x)) / D(x)) + log q(0).
 
     The "kernel-exemplar" model is that discriminator in closed form, a sum over kernels: a normalised log density in the units
-    of the data, whatever they are and however little the smoothing. Of the paper's models it is normalised up to how well they are
-    trained. As `smoothing` goes to 0 it becomes the density of the data, and as hard to estimate.
+    of the data, whatever they are and however little the smoothing. Of the paper's models it is normalised up to how well they
+    are trained. As `smoothing` goes to 0 it becomes the density of the data, and as hard to estimate.
 
     With noise in a learned latent space (`noise="latent"`, for the paper's models) q(0) is not known, nor the same for every
     x: `score_samples` is log((1 - D(x)) / D(x)), which orders states, and is a log density up to a constant only where the

@@ -13,8 +13,9 @@ at what was seen, not at what a space declares:
 3. Elsewhere, **principal directions**: those that hold 99 % of the variance. With C the covariance of a batch in them and W
    that of its steps from state to state (halved), the directions v of W v = w C v have a coherence h = 1 - w: near 1 for what
    changes slowly, near 0 for what is drawn anew at every step (a noisy television, a broken sensor), after what chance alone
-   can do is taken off. Where some are coherent, a direction counts by the variance it explains times h; where none is, because states come in no order, by its variance alone, or,
-   of more than 16 numbers, by its square: what many numbers say together is heard, what each says for itself is not.
+   can do is taken off. Where some are coherent, a direction counts by the variance it explains times h; where none is, because
+   states come in no order, by its variance alone, or, of more than 16 numbers, by its square: what many numbers say together
+   is heard, what each says for itself is not.
 4. The 16 that count most are kept, and as one number more how far a state lies outside of all principal directions: somewhere
    that nothing seen so far has pointed to.
 """

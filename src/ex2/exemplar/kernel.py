@@ -216,8 +216,8 @@ class KernelExemplar(DensityBonus):
             self.warned = True
             warnings.warn(
                 "kernel-exemplar: at its usual smoothing two halves of the states seen do not agree on which are rare, so it "
-                f"smooths {sigma / self.sigma:.1f} times as much (agreement now {agreement:.2f}): if these observations hold much "
-                "noise, say by `entries` which numbers count.",
+                f"smooths {sigma / self.sigma:.1f} times as much (agreement now {agreement:.2f}): if these observations hold "
+                "much noise, say by `entries` which numbers count.",
                 stacklevel=4,
             )
         return agreement, halves.logsumexp(1).cpu(), bool(widened)
