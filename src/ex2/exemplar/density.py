@@ -51,8 +51,8 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
 
     Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
     (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
-    known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it, (P * q)(x): an
-    optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
+    known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it,
+    (P * q)(x): an optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
 
         log (P * q)(x) = log((1 - D(x)) / D(x)) + log q(0).
 
