@@ -167,8 +167,8 @@ def leaves(values: Observations) -> Iterator[Tensor]:
         yield values
 
 
-def mapped(change: Callable[[Tensor], Tensor], values: Observations) -> Observations:
-    """The same dicts and tuples, with every tensor changed."""
+def mapped(change: Callable[[Any], Any], values: Observations) -> Observations:
+    """The same dicts and tuples, with every tensor or array changed."""
     if isinstance(values, Mapping):
         return {key: mapped(change, value) for key, value in values.items()}
     if isinstance(values, tuple):

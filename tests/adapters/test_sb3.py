@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from corridor import Corridor
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
@@ -24,8 +25,8 @@ from ex2.training.loop import Trainer
 class LastPlace(Bonus):
     """Rates what is to the right: known answers for the tests. Keeps the batches it was shown."""
 
-    def __init__(self, *spaces, **settings):
-        super().__init__(*spaces, **settings)
+    def __init__(self, *pair, **settings):
+        super().__init__(*pair, **settings)
         self.batches = []
 
     def fit(self, batch):
@@ -327,3 +328,34 @@ def test_2_other_autoreset_modes_are_refused():
     with pytest.raises(UsageError, match="SAME_STEP"):
         GymnasiumVecEnv(env)
     GymnasiumVecEnv(gymnasium.vector.SyncVectorEnv([Corridor] * 2, autoreset_mode=AutoresetMode.SAME_STEP)).reset()
+
+
+def test_dict_observations_in_all_their_parts_or_in_some():
+    """MultiInputPolicy's dicts reach the bonus, with the last observation of an episode in its place."""
+    box = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    class Rooms(gymnasium.Env):
+        observation_space = spaces.Dict({"place": box, "room": spaces.Discrete(3)})
+        action_space = spaces.Discrete(2)
+
+        def look(self):
+            return {"place": np.full(2, self.steps / 10, np.float32), "room": self.steps % 3}
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.steps = 0
+            return self.look(), {}
+
+        def step(self, action):
+            self.steps += 1
+            return self.look(), 0.0, False, self.steps == 7, {}
+
+    for settings in ({}, {"entries": ["place"]}):
+        agent = PPO("MultiInputPolicy", Rooms(), n_steps=32, batch_size=32, seed=0, device="cpu")
+        callback = BonusCallback("kernel-exemplar", weight=0.1, **settings)
+        agent.learn(96, callback=callback)
+        assert callback.batch is not None
+        assert callback.batch.next_obs["place"].max() == pytest.approx(0.7)
+        assert callback.bonuses.std() > 0
+    with pytest.raises(UsageError, match="last_frame=True is for stacks"):
+        PPO("MultiInputPolicy", Rooms(), n_steps=32, device="cpu").learn(32, callback=BonusCallback("rnd", last_frame=True))

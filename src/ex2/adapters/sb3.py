@@ -15,10 +15,17 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_no
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ex2.adapters.stream import Stream
-from ex2.batch import Batch
+from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Weight, centred
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several steps, [N, ...] each, as [T, N, ...]; dicts key by key."""
+    if isinstance(observations[0], dict):
+        return {key: stacked([observation[key] for observation in observations]) for key in observations[0]}
+    return np.stack(observations)
 
 
 class BonusCallback(BaseCallback):
@@ -80,7 +87,10 @@ class BonusCallback(BaseCallback):
         self._normalizer = self._find_normalizer()
         space = self.model.observation_space if self._normalizer is None else self._normalizer.venv.observation_space
         if self.last_frame:
-            assert isinstance(space, gymnasium.spaces.Box)
+            if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 3:
+                raise UsageError(
+                    f"last_frame=True is for stacks of frames [frames, height, width], not for {space}: leave it out."
+                )
             space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         if not self.episodic and (self.stream is None or self.stream.model is not self.model):
@@ -124,7 +134,7 @@ class BonusCallback(BaseCallback):
         for index in np.flatnonzero(done):
             final: Any = infos[index]["terminal_observation"]
             final = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
-            self._refuse_non_finite(np.asarray(final)[None], "observation", int(index))
+            self._refuse_non_finite(stacked([final]), "observation", int(index))
             self._finals.append((len(self._obs), int(index), final[-1:] if self.last_frame else final))
             truncated[index] = infos[index].get("TimeLimit.truncated", False)
         self._refuse_non_finite(self.locals["rewards"], "reward")
@@ -134,8 +144,12 @@ class BonusCallback(BaseCallback):
         self._current = after
         return True
 
-    def _refuse_non_finite(self, values: np.ndarray, name: str, first: int = 0) -> None:
+    def _refuse_non_finite(self, values: Any, name: str, first: int = 0) -> None:
         """Names the environment, from `first` on, that gave a number no agent can learn from, before the policy stumbles."""
+        if isinstance(values, dict):
+            for key, part in values.items():
+                self._refuse_non_finite(part, f"{name}[{key!r}]", first)
+            return
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             index = int(np.argwhere(~np.isfinite(values))[0][0])
             raise UsageError(
@@ -148,11 +162,13 @@ class BonusCallback(BaseCallback):
         assert isinstance(self.model, OnPolicyAlgorithm)
         buffer = self.model.rollout_buffer
         actions = buffer.actions.reshape(*buffer.actions.shape[:2], *(self.model.action_space.shape or ()))
-        seen = np.stack([*self._obs, self._current])
-        reached = seen[1:].copy() if self._finals else seen[1:]
+        seen = stacked([*self._obs, self._current])
+        before, after = mapped(lambda x: x[:-1], seen), mapped(lambda x: x[1:].copy() if self._finals else x[1:], seen)
         for step, index, final in self._finals:
-            reached[step, index] = final
-        self.batch = Batch.of(seen[:-1], actions, reached, np.stack(self._terminated), np.stack(self._truncated))
+            for key in final if isinstance(final, dict) else [...]:
+                part, last = (after, final) if key is ... else (after[key], final[key])
+                part[step, index] = last
+        self.batch = Batch.of(before, actions, after, np.stack(self._terminated), np.stack(self._truncated))
         self._obs, self._finals = [], []
         raw, fitted = self.bonus.observe(self.batch)
         total = self.total_steps or self.model._total_timesteps
