@@ -69,12 +69,7 @@ MODELS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     },
     "32x32 RGB": {
         "kernel-exemplar": ("kernel-exemplar", {}),
-        "kernel-exemplar, neighbours": ("kernel-exemplar", {"projection": "neighbours"}),
         "amortized, 100 steps": ("amortized", {"kl_weight": "auto", "steps": 100, "learning_rate": 1e-3, "samples": 0}),
-        "amortized, 100 steps of all pairs": (
-            "amortized",
-            {"kl_weight": "auto", "steps": 100, "learning_rate": 1e-3, "samples": 0, "all_pairs": True},
-        ),
         "k-exemplar, 40 steps": ("k-exemplar", {"k": 5, "steps": 40, "newton_steps": 5, "newton_negatives": 400, "draws": 4}),
     },
 }

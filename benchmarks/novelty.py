@@ -249,7 +249,8 @@ def picture(rows: list[dict[str, Any]], path: Path) -> Path:
     axis = figure.subplots()
     axis.imshow(values, cmap="RdYlGn", vmin=0.0, vmax=1.0, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
-        axis.text(j, i, "refused" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8, color=INK)
+        colour = "white" if value > 0.9 or value < 0.1 else INK
+        axis.text(j, i, "refused" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
     axis.set_xticks(range(len(names)), names, fontsize=8)
     axis.set_yticks(range(len(worlds)), worlds, fontsize=8)
     axis.xaxis.tick_top()

@@ -47,7 +47,9 @@ from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, followed, sigma
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
-PAIRS = 4_000_000  # distances computed at a time
+PAIRS = 1_000_000  # distances computed at a time
+NOTHING = -60.0  # an exponent below that of the nearest kernel that adds nothing; smaller ones are slow
+FLOAT32 = 1e5  # squared distances, in kernels, that float32 holds to a hundredth
 ASKED = 512  # states of a batch that the two halves are asked about
 BLIND, APART = 0.3, 0.5  # halves do not agree if their rank correlation is below, and their difference, in nats, above this
 WIDER, WIDENINGS = 1.5, 8  # what a kernel is widened by then, and how often at the most
@@ -75,16 +77,22 @@ class KernelSum:
         return cls(sums / counts.sum(1, keepdim=True), counts, sigma)
 
     def halves(self, points: Tensor) -> Tensor:
-        """log of the sum over q(x - x_i) / q(0) for each half of the states held, [M, D] -> [M, 2]."""
+        """log of the sum over q(x - x_i) / q(0) for each half of the states held, [M, D] -> [M, 2].
+
+        -|x - x_i|^2 / 2 sigma^2 is taken as a product of matrices, in double precision where float32 would lose it.
+        """
+        middle = self.kernels.mean(0)
+        kernels, asked = (self.kernels - middle) / self.sigma, (points - middle) / self.sigma
+        exact = points.dtype if kernels.square().sum(1).max() < FLOAT32 else torch.float64
+        kernels, asked, counts = kernels.to(exact), asked.to(exact), self.counts.to(exact)
+        lengths = -0.5 * kernels.square().sum(1)
         answers = []
-        centre = self.kernels.mean(0)
-        kernels = (self.kernels - centre) / self.sigma
-        weights = self.counts
-        for some in ((points - centre) / self.sigma).split(max(PAIRS // len(kernels), 1)):
-            exponents = torch.cdist(some, kernels).square_().mul_(-0.5)
-            largest = exponents.max(1, keepdim=True).values
-            answers.append((exponents.sub_(largest).exp_() @ weights).log() + largest)
-        return torch.cat(answers) if answers else points.new_zeros(0, 2)
+        for some in asked.split(max(PAIRS // len(kernels), 1)):
+            exponents = torch.addmm(lengths, some, kernels.T)
+            largest = exponents.amax(1, keepdim=True)
+            sums = (exponents.sub_(largest).clamp_(min=NOTHING).exp_() @ counts).log()
+            answers.append(sums + largest - 0.5 * some.square().sum(1, keepdim=True))
+        return torch.cat(answers).to(points.dtype) if answers else points.new_zeros(0, 2)
 
     def log_visits(self, points: Tensor) -> Tensor:
         """The logarithm of how many of the states held lie within the kernel around each point, [M, D] -> [M]."""
@@ -123,7 +131,7 @@ class KernelExemplar(DensityBonus):
         *,
         state_noise: float | str = AUTO,
         information_rate: float | None = None,
-        kernels: int = 8_192,
+        kernels: int = 6_144,
         features: str = "convolutions",
         components: int = 16,
         projection: str = "auto",
