@@ -164,7 +164,9 @@ def test_what_is_no_batch_of_numbers_is_named(values, message):
 
 def test_views_of_any_kind_are_taken():
     obs = np.arange(12.0, dtype=np.float32).reshape(3, 2, 2)
-    for view in (obs[::-1], obs[:, ::-1, ::-1], obs.astype(">f4"), np.asfortranarray(obs)):
+    longer = obs.astype(np.longdouble)
+    swapped = longer.astype(longer.dtype.newbyteorder())
+    for view in (obs[::-1], obs[:, ::-1, ::-1], obs.astype(">f4"), np.asfortranarray(obs), longer, swapped):
         assert np.array_equal(Batch.of(view, np.zeros((3, 2, 1)), view).obs, view)
 
 

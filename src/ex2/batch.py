@@ -147,7 +147,7 @@ def _tensor(values: Any, name: str) -> Tensor:
         raise UsageError(f"{name} is an array of {array.dtype}: it must hold numbers, one array of one shape.")
     if array.dtype.kind == "u" and array.dtype != np.uint8:
         array = array.astype(np.int64)
-    if array.dtype == np.longdouble:
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # longer than float64, in any order of bytes
         array = array.astype(np.float64)
     array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).reshape(array.shape)
     if not array.flags.writeable or min(array.strides, default=0) < 0:  # a reversed axis of one entry counts as contiguous
