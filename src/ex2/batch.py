@@ -326,7 +326,10 @@ class Inputs:
         for part in self.pictures:
             pictures.append(part.picture(rows[:, begin : begin + part.width]))
             begin += part.width
-        return pictures, rows[:, begin:].contiguous().view(torch.float32)
+        if begin == rows.shape[1]:
+            return pictures, torch.zeros(len(rows), 0, device=rows.device)
+        numbers = rows[:, begin:].clone(memory_format=torch.contiguous_format)  # one row is contiguous, and may lie anywhere
+        return pictures, numbers.view(torch.float32)
 
 
 def _parts(space: spaces.Space, path: tuple[Any, ...], chosen: Sequence[Any] | None = None) -> Iterator[Part]:

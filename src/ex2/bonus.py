@@ -33,7 +33,7 @@ class Bonus(abc.ABC):
         observation_space, action_space: of one environment.
         inputs: what is rated: "state", "next-state" or "state-action".
         action_scale: how much actions count beside a vector state, for "state-action".
-        entries: the indices of the numbers of a vector observation that count; all of them by default.
+        entries: the indices of the numbers of a vector observation that count, or the keys of a Dict; all of them by default.
         seed: of the generator that every random draw comes from.
         device: where the networks run; what has been visited stays in main memory.
     """

@@ -142,6 +142,17 @@ def test_outliers_in_the_words_of_pyod():
     assert np.array_equal(found.decision_function(data[:5]), -found.score_samples(data[:5]))
 
 
+def test_the_rows_of_a_fit_are_judged_without_themselves_also_where_kernels_are_drawn():
+    random = np.random.default_rng(0)
+    data = np.concatenate([random.normal(size=(1_980, 8)), random.uniform(-9, 9, (20, 8))])
+    for kernels in (16_384, 500):
+        found = ExemplarDensity(contamination=0.02, random_state=0, settings={"kernels": kernels}).fit(data)
+        assert found.labels_[1_980:].mean() > 0.9, kernels
+    alone = ExemplarDensity(smoothing=0.01, random_state=0).fit(np.array([[0.0], [1.0], [2.0], [50.0]]))
+    assert np.isfinite(alone.decision_scores_).all()
+    assert alone.decision_scores_.argmax() == 3
+
+
 def test_what_says_nothing_is_warned_of():
     with pytest.warns(ConvergenceWarning, match="collapsed 3 times"):
         ExemplarDensity("amortized", noise="latent", smoothing=100.0, steps=100, random_state=0).fit(gaussian(300))
@@ -166,6 +177,10 @@ def test_what_cannot_work_is_refused():
         (ExemplarDensity(settings={"kernels": 0}), "kernels"),
         (ExemplarDensity(contamination=0.7), "contamination=0.7"),
         (ExemplarDensity(settings={"seed": 3}), "seed"),
+        (ExemplarDensity("amortized", settings={"metric": "fixed"}), "metric"),
+        (ExemplarDensity(settings={"information_rate": "much"}), "information_rate='much'"),
+        (ExemplarDensity(smoothing=1e-9), "at least 1e-06"),
+        (ExemplarDensity(steps="many"), "many"),
     ):
         with pytest.raises(UsageError, match=named):
             clone(estimator).fit(data)

@@ -15,7 +15,7 @@ from conftest import CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, ExemplarDensity, UsageError, make_bonus
 from ex2.exemplar import propositions
 from ex2.exemplar.features import Features
-from ex2.exemplar.kernel import KernelExemplar, KernelSum
+from ex2.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
 from ex2.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
 from ex2.training.presets import AMORTIZED
 
@@ -332,6 +332,31 @@ def test_neighbours_need_time():
     assert len(model.replay) == 20
 
 
+def test_agreement_is_not_made_of_ties():
+    one, other = torch.zeros(512), torch.zeros(512)
+    one[3] = other[400] = 1.0
+    assert abs(rank_correlation(one, other)) < 0.05
+    assert rank_correlation(one, torch.zeros(512)) == 0.0
+
+
+def test_neighbours_that_say_nothing_leave_the_variance():
+    obs = np.random.default_rng(0).normal(size=(50, 4, 20)).astype(np.float32)
+    batch = Batch.of(obs, np.zeros((50, 4, 2)), obs)
+    model = make_bonus("kernel-exemplar", spaces.Box(-np.inf, np.inf, (20,)), CONTINUOUS, projection="neighbours")
+    model.remember(batch)
+    assert model.fit(batch)["directions"] > 0
+
+
+def test_one_row_of_a_picture_of_any_size_and_numbers_beside_it():
+    space = spaces.Dict({"view": spaces.Box(0, 255, (11, 11), np.uint8), "place": spaces.Box(-1, 1, (2,))})
+    model = make_bonus("kernel-exemplar", space, CONTINUOUS)
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        view = random.integers(0, 256, (1, 1, 11, 11)).astype(np.uint8)
+        obs = {"view": view, "place": random.normal(size=(1, 1, 2)).astype(np.float32)}
+        assert torch.isfinite(model.observe(Batch.of(obs, np.zeros((1, 1, 2)), obs))[0]).all()
+
+
 def test_features_of_many_sizes():
     for shape in ((1, 1, 1), (7, 7, 3), (8, 8, 1), (32, 32, 3), (3, 32, 32), (4, 84, 84), (84, 84, 1), (60, 80, 3), (20, 30)):
         inputs = make_bonus("none", spaces.Box(0, 255, shape, np.uint8), CONTINUOUS).inputs
@@ -350,6 +375,9 @@ def test_settings_that_cannot_work_are_refused():
         ({"state_noise": "much"}, "much"),
         ({"state_noise": -1.0}, "state_noise"),
         ({"kernels": 1}, "kernels"),
+        ({"kernels": 10.5}, "kernels=10.5"),
+        ({"information_rate": "x"}, "information_rate='x'"),
+        ({"components": 2.5}, "components=2.5"),
         ({"information_rate": 0.0}, "information_rate"),
         ({"features": "deep"}, "deep"),
         ({"projection": "random"}, "random"),

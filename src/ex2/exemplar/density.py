@@ -19,7 +19,7 @@ from ex2.errors import UsageError, unknown
 from ex2.exemplar.kernel import KernelSum
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
-from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, sigma_of_rate, target_rate
+from ex2.exemplar.smoothing import AUTO, CENTRES, check_rate, dimensions_of, sigma_of_rate, target_rate
 from ex2.networks import middle_and_spread, usable
 
 CLOSED = "kernel-exemplar"
@@ -42,6 +42,8 @@ LATENT_NOISE = 0.1  # of the K-exemplar model where none is said
 TRIES = 3  # fits, if those before have collapsed
 LONGEST = 1_000_000  # steps within a time budget
 JUDGED = 5_000  # rows of the fit that the threshold is taken from, at the most
+LEAST = 1e-6  # smoothing that double precision can sum
+FIXED = {"seed", "device", "replay_capacity", "state_noise", "metric", "entries", "inputs"}  # settings that are the estimator's
 RESOLUTION = 1e-12  # of a middle: deviations below it are float64's rounding
 FARTHEST = 1e300  # deviations that a number is away at the most
 
@@ -121,13 +123,13 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         if self.noise not in NOISES:
             raise unknown("noise", self.noise, NOISES)
         number = isinstance(self.smoothing, int | float | np.number)
-        if self.smoothing != AUTO and not (number and np.isfinite(self.smoothing) and self.smoothing > 0):  # type: ignore[operator]
-            raise UsageError(f"smoothing={self.smoothing!r} must be a number above 0, or {AUTO!r}.")
+        if self.smoothing != AUTO and not (number and np.isfinite(self.smoothing) and self.smoothing >= LEAST):  # type: ignore[operator]
+            raise UsageError(f"smoothing={self.smoothing!r} must be a number of at least {LEAST}, or {AUTO!r}.")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise UsageError(f"max_seconds={self.max_seconds} must be above 0, or None.")
-        if self.steps is not None and (self.steps != int(self.steps) or self.steps < 1):
+        if self.steps is not None and (not isinstance(self.steps, int | np.integer) or self.steps < 1):
             raise UsageError(f"steps={self.steps} must be a whole number of at least 1, or None.")
-        for name in set(self.settings or {}) & {"seed", "device", "replay_capacity", "state_noise"}:
+        for name in set(self.settings or {}) & FIXED:
             raise UsageError(f"settings={{{name!r}: ...}} is set by the estimator itself: use its own arguments.")
         if not (isinstance(self.contamination, int | float | np.number) and 0.0 < self.contamination <= 0.5):
             raise UsageError(f"contamination={self.contamination} must be a share of the rows, above 0 and at most 0.5.")
@@ -154,11 +156,9 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             if name not in chosen:
                 raise unknown(f"setting of the model {self.model!r}", name, chosen)
         chosen |= self.settings or {}
-        rate = chosen["information_rate"]
-        if type(chosen["kernels"]) is not int or chosen["kernels"] < 2 or not (rate is None or rate > 0):
-            raise UsageError(
-                f"settings={self.settings}: kernels must be a whole number of at least 2, information_rate above 0."
-            )
+        check_rate(chosen["information_rate"])
+        if type(chosen["kernels"]) is not int or chosen["kernels"] < 2:
+            raise UsageError(f"settings={self.settings}: kernels must be a whole number of at least 2.")
         return chosen
 
     def fit(self, X: Any, y: Any = None) -> ExemplarDensity:
@@ -177,7 +177,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             self.model_ = trained = self._trained(self._points(X).float().cpu(), chosen, seed)
             self.smoothing_ = trained.sigma
         self._rows = X
-        some = X if len(X) <= JUDGED else X[np.random.default_rng(seed).permutation(len(X))[:JUDGED]]
+        some = np.random.default_rng(seed).permutation(len(X))[:JUDGED]
         self.threshold_ = float(np.quantile(self._strangeness(some), 1.0 - self.contamination))
         return self
 
@@ -237,19 +237,20 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             far = np.clip(np.abs(X - self.middle_) / self.scale_ / TAIL, 1.0, FARTHEST)
         return log_kernel_peak(self.smoothing_, X.shape[1]) - spread - np.log(far).sum(1)
 
-    def _strangeness(self, X: np.ndarray) -> np.ndarray:
-        """Minus the log density of rows of the fit, each without its own kernel where that is known."""
-        found = self.score_samples(X)
-        if isinstance(self.model_, KernelSum):
-            visits = found - self._peak(X) + np.log(self.model_.counts.sum().item())
-            found = found + np.log(np.clip(-np.expm1(-visits), 1e-12, None))
-        return -found
+    def _strangeness(self, which: np.ndarray) -> np.ndarray:
+        """Minus the log density of some rows of the fit; in the closed form each without itself."""
+        X = self._rows[which]
+        if not isinstance(self.model_, KernelSum):
+            return -self.score_samples(X)
+        others = self.model_.log_visits_of_others(self._points(X), torch.as_tensor(which)).cpu().numpy()
+        others = np.maximum(others, -FARTHEST)  # of a row that is all there is
+        return -(others - np.log(max(len(self._rows) - 1, 1)) + self._peak(X))
 
     @property
     def decision_scores_(self) -> np.ndarray:
         """How strange the rows of the fit are; computed whenever it is asked for."""
         check_is_fitted(self)
-        return self._strangeness(self._rows)
+        return self._strangeness(np.arange(len(self._rows)))
 
     @property
     def labels_(self) -> np.ndarray:

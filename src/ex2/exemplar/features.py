@@ -13,9 +13,9 @@ at what was seen, not at what a space declares:
 3. Elsewhere, **principal directions**: those that hold 99 % of the variance. With C the covariance of a batch in them and W
    that of its steps from state to state (halved), the directions v of W v = w C v have a coherence h = 1 - w: near 1 for what
    changes slowly, near 0 for what is drawn anew at every step (a noisy television, a broken sensor), after what chance alone
-   can do is taken off. Where some are coherent, a direction counts by the variance it explains times h; where none is, because
-   states come in no order, by its variance alone, or, of more than 16 numbers, by its square: what many numbers say together
-   is heard, what each says for itself is not.
+   can do is taken off. Where some are coherent, distances along a direction count by the deviation it explains times h; where
+   none is, because states come in no order, by that deviation alone, or, of more than 16 numbers, by the variance: what many
+   numbers say together is heard, what each says for itself is not.
 4. The 16 that count most are kept, and as one number more how far a state lies outside of all principal directions: somewhere
    that nothing seen so far has pointed to.
 """
@@ -123,8 +123,8 @@ class Features(nn.Module):
             raise unknown("kind of features", kind, FEATURES)
         if projection not in PROJECTIONS:
             raise unknown("projection", projection, PROJECTIONS)
-        if components < 1:
-            raise UsageError(f"components={components} must be at least 1.")
+        if type(components) is not int or components < 1:
+            raise UsageError(f"components={components} must be a whole number of at least 1.")
         self.inputs, self.kind, self.projection = inputs, kind, projection
         self.blocks = []
         for index, part in enumerate(inputs.pictures):
@@ -223,7 +223,7 @@ class Features(nn.Module):
         counts = values.sqrt() if apart.shape[1] <= self.kept else values
         if self.projection != "variance" and pairs.shape[1]:
             coherence, turn = coherent(pairs @ whiten)
-            if self.projection == "neighbours" or coherence.max() > COHERENT:
+            if coherence.max() > (0.0 if self.projection == "neighbours" else COHERENT):
                 counts = (values.sqrt()[:, None] * turn).norm(dim=0) * coherence
                 whiten = whiten @ turn
         order = counts.argsort(descending=True)

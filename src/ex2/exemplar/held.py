@@ -62,7 +62,7 @@ class Held:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "features": self.features.state_dict(),
+            "features": {name: value.clone() for name, value in self.features.state_dict().items()},
             "points": self.points.state_dict(),
             "seen": [self.seen, self.seen_at_fit],
         }

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -43,7 +44,16 @@ from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
 from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, followed, sigma_of_places, sigma_of_rate, target_rate
+from ex2.exemplar.smoothing import (
+    AUTO,
+    CENTRES,
+    check_rate,
+    dimensions_of,
+    followed,
+    sigma_of_places,
+    sigma_of_rate,
+    target_rate,
+)
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
@@ -60,6 +70,8 @@ class KernelSum:
 
     def __init__(self, kernels: Tensor, counts: Tensor, sigma: float) -> None:
         self.kernels, self.counts, self.sigma = kernels, counts, sigma
+        self.own: Tensor | None = None  # the kernel that each of the points belongs to, or -1 [n]
+        self.share = 1.0  # what a point counts in it
 
     @classmethod
     def of(cls, points: Tensor, sigma: float, most: int, generator: torch.Generator) -> KernelSum:
@@ -71,28 +83,56 @@ class KernelSum:
         if len(names) > most:
             chosen = torch.randperm(len(points), generator=generator)[:most].to(points.device)
             share = len(points) / most
-            return cls(points[chosen], share * torch.stack([half, ~half], 1)[chosen].to(points), sigma)
+            found = cls(points[chosen], share * torch.stack([half, ~half], 1)[chosen].to(points), sigma)
+            found.own = torch.full((len(points),), -1).index_put_((chosen,), torch.arange(most))
+            found.share = share
+            return found
         counts = points.new_zeros(len(names), 2).index_add_(0, cell, torch.stack([half, ~half], 1).to(points))
         sums = points.new_zeros(len(names), points.shape[1]).index_add_(0, cell, points)
-        return cls(sums / counts.sum(1, keepdim=True), counts, sigma)
+        found = cls(sums / counts.sum(1, keepdim=True), counts, sigma)
+        found.own = cell
+        return found
+
+    def to(self, device: torch.device) -> KernelSum:
+        return KernelSum(self.kernels.to(device), self.counts.to(device), self.sigma)
 
     def halves(self, points: Tensor) -> Tensor:
-        """log of the sum over q(x - x_i) / q(0) for each half of the states held, [M, D] -> [M, 2].
+        """log of the sum over q(x - x_i) / q(0) for each half of the states held, [M, D] -> [M, 2]."""
+        answers = []
+        for exponents, rest in self._exponents(points):
+            largest = exponents.amax(1, keepdim=True)
+            sums = (exponents.sub_(largest).clamp_(min=NOTHING).exp_() @ self.counts.to(exponents)).log()
+            answers.append(sums + largest + rest)
+        return torch.cat(answers).to(points.dtype) if answers else points.new_zeros(0, 2)
 
-        -|x - x_i|^2 / 2 sigma^2 is taken as a product of matrices, in double precision where float32 would lose it.
+    def _exponents(self, points: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """-|x - x_i|^2 / 2 sigma^2 for some of the points at a time, [m, K], but for what does not depend on x_i [m, 1].
+
+        As a product of matrices, in double precision where float32, or a GPU's shorter numbers, would lose it.
         """
         middle = self.kernels.mean(0)
         kernels, asked = (self.kernels - middle) / self.sigma, (points - middle) / self.sigma
-        exact = points.dtype if kernels.square().sum(1).max() < FLOAT32 else torch.float64
-        kernels, asked, counts = kernels.to(exact), asked.to(exact), self.counts.to(exact)
+        short = points.is_cuda and torch.get_float32_matmul_precision() != "highest"
+        if short or kernels.square().sum(1).max() > FLOAT32:
+            kernels, asked = kernels.double(), asked.double()
         lengths = -0.5 * kernels.square().sum(1)
-        answers = []
         for some in asked.split(max(PAIRS // len(kernels), 1)):
-            exponents = torch.addmm(lengths, some, kernels.T)
-            largest = exponents.amax(1, keepdim=True)
-            sums = (exponents.sub_(largest).clamp_(min=NOTHING).exp_() @ counts).log()
-            answers.append(sums + largest - 0.5 * some.square().sum(1, keepdim=True))
-        return torch.cat(answers).to(points.dtype) if answers else points.new_zeros(0, 2)
+            yield torch.addmm(lengths, some, kernels.T), -0.5 * some.square().sum(1, keepdim=True)
+
+    def log_visits_of_others(self, points: Tensor, which: Tensor) -> Tensor:
+        """`log_visits` of points that the kernels were made of, the `which`-th of them [M], each without itself."""
+        assert self.own is not None
+        counts, own, answers = self.counts.sum(1), self.own[which].to(points.device), []
+        begin = 0
+        for exponents, rest in self._exponents(points):
+            kernel = own[begin : begin + len(exponents)]
+            weights = counts.to(exponents).log().expand_as(exponents).clone()
+            held = torch.nonzero(kernel >= 0).flatten()
+            left = (counts[kernel[held]] - self.share).clamp_min(0.0).to(exponents)
+            weights[held, kernel[held]] = torch.where(left > 1e-6, left, torch.zeros_like(left)).log()
+            answers.append((exponents + weights).logsumexp(1) + rest.squeeze(1))
+            begin += len(exponents)
+        return torch.cat(answers).to(points.dtype)
 
     def log_visits(self, points: Tensor) -> Tensor:
         """The logarithm of how many of the states held lie within the kernel around each point, [M, D] -> [M]."""
@@ -100,15 +140,18 @@ class KernelSum:
 
 
 def rank_correlation(one: Tensor, other: Tensor) -> float:
-    """Spearman's, of two vectors without many ties; 0 where one of them is constant.
+    """Spearman's, to four digits; 0 where one of them is constant.
 
     >>> rank_correlation(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([3.0, 4.0, 5.0]))
     1.0
     """
     if len(one) < 3 or one.max() == one.min() or other.max() == other.min():
         return 0.0
-    ranks = torch.stack([values.argsort().argsort().double() for values in (one, other)])
-    return torch.corrcoef(ranks)[0, 1].item()
+    ranks = []
+    for values in (one, other):
+        _, place, counts = (values * 1e4).round().unique(return_inverse=True, return_counts=True)  # what is equal is tied
+        ranks.append((counts.cumsum(0) - 0.5 * counts)[place].double())
+    return torch.corrcoef(torch.stack(ranks))[0, 1].nan_to_num().item()
 
 
 class KernelExemplar(DensityBonus):
@@ -140,10 +183,9 @@ class KernelExemplar(DensityBonus):
         super().__init__(observation_space, action_space, **settings)
         if state_noise != AUTO and not (isinstance(state_noise, int | float) and state_noise > 0):
             raise UsageError(f"state_noise={state_noise!r} must be a number above 0, or {AUTO!r}.")
-        if information_rate is not None and information_rate <= 0:
-            raise UsageError(f"information_rate={information_rate} must be above 0.")
-        if kernels < 2:
-            raise UsageError(f"kernels={kernels} must be at least 2.")
+        check_rate(information_rate)
+        if type(kernels) is not int or kernels < 2:
+            raise UsageError(f"kernels={kernels} must be a whole number of at least 2.")
         self.state_noise, self.information_rate, self.kernels = state_noise, information_rate, kernels
         metric: dict[str, Any] = {"kind": features, "components": components, "projection": projection}
         self.held = Held(self.inputs, self.replay, self.generator, self.device, **metric)
@@ -212,7 +254,7 @@ class KernelExemplar(DensityBonus):
         """
         sigma, widened = self.sigma, 0
         while True:
-            self.sum = KernelSum.of(held.to(self.device), sigma, self.kernels, self.generator)
+            self.sum = KernelSum.of(held, sigma, self.kernels, self.generator).to(self.device)
             halves = self.sum.halves(asked)
             agreement = rank_correlation(halves[:, 0], halves[:, 1])
             apart = (halves[:, 0] - halves[:, 1]).abs().median().item()  # alike everywhere is agreement, too
@@ -271,5 +313,5 @@ class KernelExemplar(DensityBonus):
         super().to(device)
         self.held.to(self.device)
         if self.sum is not None:
-            self.sum = KernelSum(self.sum.kernels.to(self.device), self.sum.counts.to(self.device), self.sum.sigma)
+            self.sum = self.sum.to(self.device)
         return self

@@ -20,7 +20,16 @@ from ex2.errors import UsageError, unknown
 from ex2.exemplar.captured import CapturedStep, Loss
 from ex2.exemplar.features import Features
 from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, followed, sigma_of_places, sigma_of_rate, target_rate
+from ex2.exemplar.smoothing import (
+    AUTO,
+    CENTRES,
+    check_rate,
+    dimensions_of,
+    followed,
+    sigma_of_places,
+    sigma_of_rate,
+    target_rate,
+)
 from ex2.networks import Stem, seeded
 from ex2.replay import Fifo
 
@@ -130,8 +139,7 @@ class ExemplarModel(DensityBonus):
             raise UsageError(f"state_noise={state_noise} is for vectors: images are smoothed by noise in a latent space.")
         if schedule not in SCHEDULES:
             raise unknown("schedule of the learning rate", schedule, SCHEDULES)
-        if information_rate is not None and information_rate <= 0:
-            raise UsageError(f"information_rate={information_rate} must be above 0.")
+        check_rate(information_rate)
         self.steps, self.first_steps, self.state_noise = steps, first_steps, state_noise
         self.information_rate, self.schedule, self.tolerance = information_rate, schedule, tolerance
         self.sigma = 0.0 if isinstance(state_noise, str) else float(state_noise)

@@ -21,6 +21,8 @@ import math
 import torch
 from torch import Tensor
 
+from ex2.errors import UsageError
+
 AUTO = "auto"
 CELLS_POWER = 0.4
 """exp(I) = n ** CELLS_POWER. For Gaussian data in d dimensions the bandwidth of least error has about d / (d + 4)."""
@@ -31,6 +33,12 @@ LARGEST = 100.0  # the same, in standard deviations of the data
 PLACE = 0.2  # of the distance between places that their noise is
 FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 MOST = 0.8  # of the nats that states have without noise
+
+
+def check_rate(rate: float | None) -> None:
+    """Refuses an information rate that is none."""
+    if rate is not None and not (isinstance(rate, int | float) and rate > 0):
+        raise UsageError(f"information_rate={rate!r} must be a number above 0, in nats, or None.")
 
 
 def noise_like(values: Tensor, generator: torch.Generator) -> Tensor:
