@@ -10,7 +10,7 @@ help:
 	@echo "make demo     train EX2 on the maze, about two minutes, and draw what it found novel"
 	@echo "make test     lint, types, doctests and tests"
 	@echo "make format   put the code in the project's format"
-	@echo "make bench    measure speeds, densities, costs and the maze's scores (three quarters of an hour)"
+	@echo "make bench    measure novelty, speeds, densities, costs and the maze's scores (an hour)"
 	@echo "make clean    remove the environment and the caches"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -41,6 +41,8 @@ format: install
 	$(BIN)/ruff format .
 
 bench: install
+	$(BIN)/python benchmarks/novelty.py
+	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/density.py
 	$(BIN)/python benchmarks/cost.py
