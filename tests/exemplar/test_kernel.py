@@ -312,10 +312,9 @@ def moving_dot(count: int, steps: int, noisy: bool, seed: int = 0) -> tuple[np.n
 def test_images_by_what_is_on_them(noisy):
     """Four times out of five the dot is in one place; the density of pictures follows the density of places."""
     model = make_bonus("kernel-exemplar", IMAGE, CONTINUOUS)
-    films, _ = moving_dot(300, 6, noisy)
-    batch = Batch.of(films, np.zeros((6, 300, 2)), films)
-    model.remember(batch)
-    model.fit(batch)
+    for seed in range(2, 6):
+        films, _ = moving_dot(300, 6, noisy, seed=seed)
+        model.observe(Batch.of(films, np.zeros((6, 300, 2)), films))
     films, position = moving_dot(300, 1, noisy, seed=1)
     log_density = model.log_density(torch.as_tensor(films).flatten(0, 1).flatten(1)).numpy()
     often = position[0, :, 0] < 0.5

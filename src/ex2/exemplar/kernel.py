@@ -274,16 +274,13 @@ class KernelExemplar(DensityBonus):
 
     @torch.no_grad()
     def log_density(self, rows: Tensor) -> Tensor:
+        """Below 0.01 visits, log p falls on like a logarithm."""
         if self.sum is None:
             return torch.zeros(len(rows))
         visits = self.sum.log_visits(self.held.view(rows).to(self.device)).cpu()
+        lowest = math.log(FEWEST)
+        visits = torch.where(visits < lowest, lowest - (lowest - visits).clamp_min(0.0).log1p(), visits)
         return visits - math.log(self.sum.counts.sum().item())
-
-    def log_density_of_batch(self, batch: Batch) -> Tensor:
-        """Below 0.01 visits, log p falls on like a logarithm."""
-        log_density = super().log_density_of_batch(batch)
-        lowest = math.log(FEWEST / max(len(self.replay), 1))
-        return torch.where(log_density < lowest, lowest - (lowest - log_density).clamp_min(0.0).log1p(), log_density)
 
     def remember(self, batch: Batch) -> None:
         super().remember(batch)
