@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from conftest import CONTINUOUS, UNBOUNDED
-from ex2.batch import Inputs
+from ex2.inputs import Inputs
 from ex2.networks import Stem
 
 

@@ -13,8 +13,8 @@ from gymnasium import spaces
 import faults
 from conftest import CONTINUOUS, SPACES, TILES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
-from ex2.batch import Inputs
 from ex2.bonus import Bonus, parameters
+from ex2.inputs import Inputs
 from ex2.networks import Moments
 from ex2.replay import Fifo
 

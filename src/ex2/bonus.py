@@ -18,8 +18,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.batch import Batch, Inputs
+from ex2.batch import Batch
 from ex2.errors import UsageError, unknown
+from ex2.inputs import Inputs
 from ex2.replay import Fifo
 from ex2.shaping import FORMS, bonus_of_density
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ex2.batch import Inputs, compressed
+from ex2.inputs import Inputs, compressed
 
 CONVOLUTIONS = 2  # paper, appendix: 2 convolutional layers of 16 4x4 filters, stride 2, relu
 FILTERS, KERNEL, STRIDE = 16, 4, 2

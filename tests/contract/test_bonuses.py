@@ -17,6 +17,7 @@ from ex2 import BONUSES, Batch, UsageError, make_bonus
 from ex2.bonus import Bonus, DensityBonus, kind_of, parameters
 from ex2.training import checkpoint
 from ex2.training.config import configure
+from faults import same
 
 SMALL = {
     "steps": 3,
@@ -54,16 +55,6 @@ def tuned(name: str) -> Bonus:
     settings = configure("maze", name).bonus_settings
     settings |= {key: value for key, value in {"inputs": "state", "min_replay": 0}.items() if key in parameters(name)}
     return make_bonus(name, VECTOR, CONTINUOUS, **settings)
-
-
-def same(a, b) -> bool:
-    if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return a == b
 
 
 def seen(name: str, pair, **settings) -> Bonus:

@@ -9,9 +9,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.batch import Batch, is_bounded
+from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
+from ex2.inputs import is_bounded
 
 MAX_CELLS = 10_000_000
 

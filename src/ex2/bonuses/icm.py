@@ -9,10 +9,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from ex2.batch import Batch, Inputs
+from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import CHUNK, ErrorBonus
 from ex2.errors import UsageError
+from ex2.inputs import Inputs
 from ex2.networks import LARGEST, Stem, mlp
 
 

@@ -9,9 +9,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.batch import Batch, compressed
+from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
+from ex2.inputs import compressed
 from ex2.networks import middle_and_spread, usable
 
 ROWS = 500  # rated at a time

@@ -8,10 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from ex2.batch import Batch, Inputs
+from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import CHUNK, ErrorBonus
 from ex2.errors import UsageError
+from ex2.inputs import Inputs
 from ex2.networks import Stem, mlp
 
 GAIN = 2.0**0.5  # of the orthogonal initial weights

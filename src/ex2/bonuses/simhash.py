@@ -14,10 +14,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
 
-from ex2.batch import Batch, Inputs
+from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import CHUNK, LearnedBonus
 from ex2.errors import UsageError
+from ex2.inputs import Inputs
 from ex2.networks import Moments, Stem, mlp
 from ex2.replay import Fifo
 

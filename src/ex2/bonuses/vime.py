@@ -23,11 +23,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from ex2.batch import LARGEST_NUMBER, Batch
+from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.learned import LearnedBonus
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
+from ex2.inputs import LARGEST_NUMBER
 from ex2.networks import LARGEST, Moments
 from ex2.replay import Fifo
 

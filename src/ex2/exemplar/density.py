@@ -13,13 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ex2.batch import TAIL, Batch, compressed
+from ex2.batch import Batch
 from ex2.bonus import check_device, make_bonus
 from ex2.errors import UsageError, unknown
 from ex2.exemplar.kernel import KernelSum
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
 from ex2.exemplar.smoothing import AUTO, CENTRES, check_rate, dimensions_of, sigma_of_rate, target_rate
+from ex2.inputs import TAIL, compressed
 from ex2.networks import middle_and_spread, usable
 
 CLOSED = "kernel-exemplar"
@@ -52,7 +53,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
     """A density, estimated by telling points apart.
 
     Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
-    (`ex2.batch.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
+    (`ex2.inputs.compressed`), so that heavy tails do not decide. With noise on the states (`noise="state"`) the noise q is
     known, a Gaussian of `smoothing` such deviations, and what is estimated is the density of the data smoothed by it,
     (P * q)(x): an optimal discriminator says D(x) = q(0) / (q(0) + (P * q)(x)) of x as its own exemplar, so
 

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d
 
-from ex2.batch import Inputs, compressed
 from ex2.errors import UsageError, unknown
+from ex2.inputs import Inputs, compressed
 from ex2.networks import FARTHEST, FILTERS, KERNEL, SOME, STRIDE, middle_and_spread, usable
 
 FEATURES = ("convolutions", "pixels")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ex2.batch import Batch, Inputs
+from ex2.batch import Batch
 from ex2.exemplar.features import Features
+from ex2.inputs import Inputs
 from ex2.networks import seeded
 from ex2.replay import Fifo
 
@@ -75,3 +76,41 @@ class Held:
     def to(self, device: torch.device) -> None:
         self.device = device
         self.features.to(device)
+
+
+class Points(nn.Module):
+    """What the networks begin with in a fixed metric: its points [M, `width`], on a scale on which those that count have
+    variance 1. Directions that a metric does not need are 0, and get no noise."""
+
+    counting: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: Features) -> None:
+        super().__init__()
+        self.width, self.actions = features.width, features.inputs.action_width
+        self.outside = features.kept if features.outside else None  # the column of how far a state lies outside all directions
+        self.register_buffer("counting", torch.ones(self.width))
+        self.register_buffer("deviation", torch.ones(self.width))
+
+    def update(self, points: Tensor) -> None:
+        """Takes in which directions count, for points [M, width] of a new metric; those of actions always do."""
+        deviation = points.std(0, unbiased=False)
+        deviation[self.width - self.actions :] = 0.0
+        self.counting.copy_(deviation > 0.0)
+        if self.outside is not None and deviation[self.outside] > 0.0:
+            deviation[self.outside] = (deviation.square().sum() / self.counting.sum()).sqrt()
+        self.deviation.copy_(deviation)
+        self.counting[self.width - self.actions :] = 1.0
+
+    def scatter(self, points: Tensor, reach: Tensor, unit: Tensor) -> None:
+        """Moves points [M, width] in place, by so many deviations [M, 1] of unit noise; actions stay."""
+        points += reach * self.deviation.cpu() * unit
+        if self.outside is not None:
+            points[:, self.outside].abs_()
+
+    def spread(self) -> Tensor:
+        """What unit noise on points is multiplied by, [width]."""
+        return self.counting
+
+    def forward(self, points: Tensor) -> Tensor:
+        return points * (self.width / self.counting.sum().clamp_min(1.0)).sqrt()

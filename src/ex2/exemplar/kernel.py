@@ -44,16 +44,7 @@ from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError
 from ex2.exemplar.features import Features
 from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import (
-    AUTO,
-    CENTRES,
-    check_rate,
-    dimensions_of,
-    followed,
-    sigma_of_places,
-    sigma_of_rate,
-    target_rate,
-)
+from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, check_rate
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
@@ -218,7 +209,10 @@ class KernelExemplar(DensityBonus):
                 self.smoothed = 0  # other directions: the width that served before says nothing of them
         points = self.held.points.rows()
         if self.state_noise == AUTO:
-            self._adapt(points)
+            some, table = self.held.points.sample(CENTRES, self.generator), bool(self.features.table)
+            rate, count = self.information_rate, len(points)
+            self.sigma = adapted(self.sigma, self.smoothed, some, count, rate, table, self.generator)
+            self.smoothed = count
         asked = rows[torch.randperm(len(rows), generator=self.generator)[:ASKED]]
         agreement, visits, widened = self._place(points, self.held.view(asked).to(self.device))
         return {
@@ -230,22 +224,6 @@ class KernelExemplar(DensityBonus):
             "unseen": (visits < math.log(FEWEST)).float().mean().item(),
             "widened": float(widened),
         }
-
-    def _adapt(self, points: Tensor) -> None:
-        """Moves the width towards that at which the states held have the information rate that is aimed for.
-
-        Of a table's places, a kernel covers one.
-        """
-        count = len(points)
-        some = points[torch.randint(count, (CENTRES,), generator=self.generator)]
-        if self.features.table:
-            self.sigma, self.smoothed = sigma_of_places(some), count
-            return
-        dimensions = dimensions_of(some)
-        rate = target_rate(count, dimensions) if self.information_rate is None else self.information_rate
-        found = sigma_of_rate(some, rate, self.generator)
-        self.sigma = followed(self.sigma, self.smoothed, found, count, dimensions) if self.smoothed else found
-        self.smoothed = count
 
     def _place(self, held: Tensor, asked: Tensor) -> tuple[float, Tensor, bool]:
         """Places the kernels; returns how far the halves agree on points asked about, and their log visits.

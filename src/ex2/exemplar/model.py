@@ -18,18 +18,8 @@ from ex2.batch import Batch
 from ex2.bonus import DensityBonus, Metrics
 from ex2.errors import UsageError, unknown
 from ex2.exemplar.captured import CapturedStep, Loss
-from ex2.exemplar.features import Features
-from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import (
-    AUTO,
-    CENTRES,
-    check_rate,
-    dimensions_of,
-    followed,
-    sigma_of_places,
-    sigma_of_rate,
-    target_rate,
-)
+from ex2.exemplar.held import Held, Points
+from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, check_rate, target_rate
 from ex2.networks import Stem, seeded
 from ex2.replay import Fifo
 
@@ -47,44 +37,6 @@ FARTHEST = 10.0  # deviations that exemplars are scattered by at the most, in a 
 METRICS = ("fixed", "learned")
 
 Draw = Callable[[], tuple[Tensor, ...]]
-
-
-class Points(nn.Module):
-    """What the networks begin with in a fixed metric: its points [M, `width`], on a scale on which those that count have
-    variance 1. Directions that a metric does not need are 0, and get no noise."""
-
-    counting: Tensor
-    deviation: Tensor
-
-    def __init__(self, features: Features) -> None:
-        super().__init__()
-        self.width, self.actions = features.width, features.inputs.action_width
-        self.outside = features.kept if features.outside else None  # the column of how far a state lies outside all directions
-        self.register_buffer("counting", torch.ones(self.width))
-        self.register_buffer("deviation", torch.ones(self.width))
-
-    def update(self, points: Tensor) -> None:
-        """Takes in which directions count, for points [M, width] of a new metric; those of actions always do."""
-        deviation = points.std(0, unbiased=False)
-        deviation[self.width - self.actions :] = 0.0
-        self.counting.copy_(deviation > 0.0)
-        if self.outside is not None and deviation[self.outside] > 0.0:
-            deviation[self.outside] = (deviation.square().sum() / self.counting.sum()).sqrt()
-        self.deviation.copy_(deviation)
-        self.counting[self.width - self.actions :] = 1.0
-
-    def scatter(self, points: Tensor, reach: Tensor, unit: Tensor) -> None:
-        """Moves points [M, width] in place, by so many deviations [M, 1] of unit noise; actions stay."""
-        points += reach * self.deviation.cpu() * unit
-        if self.outside is not None:
-            points[:, self.outside].abs_()
-
-    def spread(self) -> Tensor:
-        """What unit noise on points is multiplied by, [width]."""
-        return self.counting
-
-    def forward(self, points: Tensor) -> Tensor:
-        return points * (self.width / self.counting.sum().clamp_min(1.0)).sqrt()
 
 
 class ExemplarModel(DensityBonus):
@@ -226,20 +178,16 @@ class ExemplarModel(DensityBonus):
         return target_rate(len(self.replay)) if self.information_rate is None else self.information_rate
 
     def adapt_noise(self) -> None:
-        """Moves automatic noise towards the scale at which the states held have the information rate that is aimed for.
-
-        Of a table's places, the noise covers one.
-        """
+        """Moves automatic noise towards the scale at which the states held have the information rate that is aimed for."""
         if self.state_noise != AUTO:
             return
-        points, count = self.background.sample(CENTRES, self.generator), len(self.replay)
-        if self.held is not None and self.held.features.table:
-            self.sigma, self.smoothed = sigma_of_places(points), count
-            return
-        points = points if self.held is not None else self.stem(points.to(self.device)).cpu()
-        found = sigma_of_rate(points, self.rate_now(), self.generator)
-        again = self.sigma and self.fitted
-        self.sigma = followed(self.sigma, self.smoothed, found, count, dimensions_of(points)) if again else found
+        points, table = self.background.sample(CENTRES, self.generator), False
+        if self.held is None:
+            points = self.stem(points.to(self.device)).cpu()
+        else:
+            table = bool(self.held.features.table)
+        before, count = self.smoothed if self.fitted else 0, len(self.replay)
+        self.sigma = adapted(self.sigma, before, points, count, self.rate_now(), table, self.generator)
         self.smoothed = count
 
     def scatter_rows(self, rows: Tensor) -> None:

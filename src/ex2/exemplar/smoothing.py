@@ -127,14 +127,23 @@ def sigma_of_rate(points: Tensor, rate: float, generator: torch.Generator, round
     return math.exp(low)
 
 
-def followed(sigma: float, before: int, found: float, now: int, dimensions: float) -> float:
-    """The noise scale that follows `sigma`, of `before` states held, when `now` are held and `found` is what they ask for.
+def adapted(
+    sigma: float, before: int, points: Tensor, now: int, rate: float | None, table: bool, generator: torch.Generator
+) -> float:
+    """The noise scale that follows `sigma`, of `before` states held (0: of none), when `now` are held; points are some of them.
 
-    It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their width in d dimensions
-    like the d-th root of that. An agent that has settled on one path would otherwise make it finer and finer, until every
-    place beside the path looked the same.
+    It is that of the information rate (the target's, if none is asked for), of a table's places that of one place, and moves
+    towards it slowly. It becomes finer only as fast as more states justify: cells shrink like n ** -CELLS_POWER, and their
+    width in d dimensions like the d-th root of that. An agent that has settled on one path would otherwise make it finer and
+    finer, until every place beside the path looked the same.
 
-    >>> followed(0.1, 1_000, 0.001, 1_000, 2.0)
+    >>> adapted(0.1, 1_000, 1e-4 * torch.randn(500, 2), 1_000, None, False, torch.Generator())
     0.1
     """
+    if table:
+        return sigma_of_places(points)
+    dimensions = dimensions_of(points)
+    found = sigma_of_rate(points, target_rate(now, dimensions) if rate is None else rate, generator)
+    if not before:
+        return found
     return sigma * max((found / sigma) ** FOLLOWING, (before / now) ** (CELLS_POWER / max(dimensions, 1.0)))

@@ -17,8 +17,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
-from ex2.batch import is_bounded
 from ex2.errors import UsageError, unknown
+from ex2.inputs import is_bounded
 from ex2.networks import LARGEST, Moments
 from ex2.training.config import Config, Seeds
 from ex2.training.frames import FrameRolloutBuffer
