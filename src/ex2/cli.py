@@ -17,8 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import ex2
-from ex2.bonus import BONUSES, settings_of
+from ex2.bonus import BONUSES, settings_type
 from ex2.errors import UsageError, unknown
+from ex2.settings import describe
 from ex2.tasks import TASKS, find_task
 
 console = Console()
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   ex2 train maze --bonus amortized --steps 800000 --seed 0 --out runs/maze-0
   ex2 train maze --bonus k-exemplar --set bonus.k=1 --set weight.start=0.5
   ex2 train doom --device cuda --out runs/doom-0
+  ex2 train --env MountainCarContinuous-v0 --steps 100000
   ex2 eval runs/doom-0 --episodes 20 --video doom.mp4
   ex2 novelty runs/doom-0
   ex2 plot runs/maze-0 --beside results/maze.csv
@@ -70,7 +72,8 @@ def build_parser() -> argparse.ArgumentParser:
         return sub
 
     train = command("train", _train, "train an agent on a task", "ex2 train maze --bonus amortized --out runs/maze-0")
-    train.add_argument("task", help="a task, as 'ex2 tasks' lists them")
+    train.add_argument("task", nargs="?", help="a task, as 'ex2 tasks' lists them")
+    train.add_argument("--env", metavar="ID", help="instead of a task: any Gymnasium environment, such as MountainCar-v0")
     train.add_argument(
         "--bonus", default="kernel-exemplar", help="a bonus, as 'ex2 bonuses' lists them (default: kernel-exemplar)"
     )
@@ -138,15 +141,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     command("tasks", _tasks, "list the tasks", "ex2 tasks")
-    command("bonuses", _bonuses, "list the bonuses and their settings", "ex2 bonuses")
+    bonuses = command("bonuses", _bonuses, "list the bonuses, or the settings of one", "ex2 bonuses kernel-exemplar")
+    bonuses.add_argument("name", nargs="?", help="a bonus whose settings to list, each with its default and meaning")
     return parser
 
 
 def _train(options: argparse.Namespace) -> int:
     from ex2.training.config import configure
     from ex2.training.display import Display
-    from ex2.training.loop import train
+    from ex2.training.run import train
 
+    if (options.task is None) == (options.env is None):
+        raise UsageError("Name what to train on: a task, as 'ex2 tasks' lists them, or any environment by --env ID, not both.")
+    task = options.task or options.env
     settings: dict[str, Any] = {
         "algo": options.algo,
         "steps": options.steps,
@@ -156,26 +163,26 @@ def _train(options: argparse.Namespace) -> int:
         "threads": options.threads,
         "actor_of": str(options.actor_of) if options.actor_of else None,
     }
-    config = configure(options.task, options.bonus, **settings)
+    config = configure(task, options.bonus, **settings)
     with Display(config, console=console) as display:
-        result = train(options.task, options.bonus, out=options.out, listener=display, **settings)
+        result = train(task, options.bonus, out=options.out, listener=display, **settings)
     return _report(result)
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from ex2.training import loop
     from ex2.training.display import Display
 
-    config = loop.Config.load(options.run / loop.CONFIG)
+    run = ex2.Run(options.run)
+    config = run.config
     if not find_task(config.task).exact:
         console.print(
             f"Games of {config.task} cannot be saved in the middle of an episode: the run goes on with fresh ones.",
             soft_wrap=True,
             highlight=False,
         )
-    done = int(loop.history(options.run)[-1]["step"]) if loop.history(options.run) else 0
-    with Display(config, done, console) as display:
-        return _report(loop.resume(options.run, listener=display))
+    done = run.history().get("step", [0])[-1]
+    with Display(config, int(done), console) as display:
+        return _report(run.resume(listener=display))
 
 
 def _report(result: Any) -> int:
@@ -226,17 +233,17 @@ def _novelty(options: argparse.Namespace) -> int:
 
 def _plot(options: argparse.Namespace) -> int:
     from ex2.plots import run_figure
-    from ex2.training.loop import CONFIG, Config, history
 
-    config = Config.load(options.run / CONFIG)
+    run = ex2.Run(options.run)
+    config = run.config
     recorded = recorded_scores(options.beside, config.task) if options.beside else {}
     target = run_figure(options.run, options.out, {k: v[0] for k, v in recorded.items() if k == "none"})
     if recorded:
-        score = history(options.run)[-1]["score"]
+        score = float(run.history()["score"][-1])
         table = Table(title=f"{config.task}: mean return of the last 20 episodes")
         for heading in ("method", "score", "paper"):
             table.add_column(heading, justify="left" if heading == "method" else "right")
-        paper = TASKS[config.task].paper
+        paper = find_task(config.task).paper
         table.add_row(f"this run ({config.bonus})", _number(score), _number(paper.get(config.bonus)), style="bold")
         for name, (mean, count) in recorded.items():
             label = f"plain {config.algo.upper()}" if name == "none" else name
@@ -250,7 +257,8 @@ def _density_figure(options: argparse.Namespace) -> int:
     from ex2.exemplar.density import SETTINGS
     from ex2.plots import density_figure
     from ex2.training.display import Display
-    from ex2.training.loop import configure, train
+    from ex2.training.config import configure
+    from ex2.training.run import train
 
     if options.model not in SETTINGS:
         raise unknown("model", options.model, SETTINGS)
@@ -288,11 +296,17 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _bonuses(options: argparse.Namespace) -> None:
-    table = Table("bonus", "what it is", "settings (--set bonus.NAME=VALUE)")
-    for name, entry in BONUSES.items():
-        table.add_row(name, entry.summary, ", ".join(f"{key}={value}" for key, value in settings_of(entry.load()).items()))
+    if options.name is None:
+        table = Table("bonus", "what it is")
+        for name, entry in BONUSES.items():
+            table.add_row(name, entry.summary)
+        console.print(table)
+        console.print("The settings of one: ex2 bonuses NAME. Several at once: rnd+simhash.", highlight=False)
+        return
+    table = Table("setting", "type", "default", "what it is", title=f"{options.name}: --set bonus.SETTING=VALUE")
+    for row in describe(settings_type(options.name)):
+        table.add_row(*(escape(cell) for cell in row))
     console.print(table)
-    console.print("Several at once: rnd+simhash; their settings are bonus.rnd.NAME, bonus.simhash.NAME and bonus.shares.")
 
 
 def _number(value: float | None) -> str:

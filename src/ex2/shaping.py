@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ex2.errors import UsageError, unknown
+from ex2.batch import Batch
+from ex2.errors import unknown
+from ex2.settings import Settings, setting
+
+if TYPE_CHECKING:
+    from ex2.bonus import Bonus
 
 FORMS = ("log", "sqrt-count", "inverse-count")
 CENTRES = ("median", "mean", "none")
@@ -52,28 +60,45 @@ def centred(bonus: Tensor, mask: Tensor, centre: str = "median") -> Tensor:
     return torch.where(mask, bonus - middle, torch.zeros_like(bonus))
 
 
-@dataclass(frozen=True)
-class Weight:
+@dataclass(frozen=True, kw_only=True)
+class Weight(Settings):
     """The bonus weight beta as a function of training progress in [0, 1].
-
-    `constant` keeps `start`; `linear` falls from `start` to `end` at progress `until` and stays there.
 
     >>> Weight(start=1.0, schedule="linear", end=0.0, until=0.5).at(0.25)
     0.5
     """
 
-    start: float = 1.0
-    schedule: str = "constant"
-    end: float = 0.0
-    until: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise unknown("weight schedule", self.schedule, SCHEDULES)
-        if not 0.0 < self.until <= 1.0:
-            raise UsageError(f"The weight's until is {self.until}: it must be above 0 and at most 1.")
+    start: float = setting(1.0, "What it begins with.", least=0)
+    schedule: str = setting("constant", "`constant` keeps `start`; `linear` falls to `end`.", among=SCHEDULES)
+    end: float = setting(0.0, "What a linear schedule falls to.", least=0)
+    until: float = setting(1.0, "The share of the training by which it has fallen.", above=0, most=1)
 
     def at(self, progress: float) -> float:
         if self.schedule == "constant":
             return self.start
         return self.start + (self.end - self.start) * min(progress / self.until, 1.0)
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """What a bonus adds to a batch [T, N]: the centred scores, what they weigh, and what there is to report."""
+
+    scores: np.ndarray
+    weight: float
+    metrics: dict[str, float]
+
+    @property
+    def bonuses(self) -> np.ndarray:
+        """What is added to the rewards: weight * (score - centre)."""
+        return self.weight * self.scores
+
+
+def shape(bonus: Bonus, batch: Batch, weight: Weight, progress: float, centre: str = "median") -> Shaped:
+    """Shows a batch to a bonus, and makes of its scores what an agent learns from: the loop and every adapter do it here."""
+    started = time.perf_counter()
+    raw, fitted = bonus.observe(batch)
+    now = weight.at(min(progress, 1.0))
+    scores = centred(raw, batch.mask, centre).numpy()
+    metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": now} | fitted
+    metrics["seconds"] = time.perf_counter() - started
+    return Shaped(scores, now, {f"bonus/{name}": value for name, value in metrics.items()})

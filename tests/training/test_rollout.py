@@ -1,55 +1,167 @@
-"""Rollouts that are completed at once hold what Stable-Baselines3 would have put into them step by step."""
+"""A rollout holds what happened: true transitions, what actor and critic say of them, and every frame once."""
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from oracle import rolled_out
 
+from ex2 import UsageError
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
+from ex2.training.policy import Policy, PolicySettings
+from ex2.training.rollout import Collector, Seen, SeenFrames
 
 
-@pytest.mark.parametrize("algo", ["trpo", "ppo"])
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(("task", "steps"), [("cheetah", 505), ("gather", 40), ("doom", 215), ("freeway", 40)])
-def test_values_chances_and_time_limits(task, steps, algo):
-    settings = {
-        "num_envs": 2,
-        "rollout_steps": steps,
-        "algo.batch_size": 2 * steps,
-        "policy.zero_critic": False,
-        "entropy": 0.0,
-    }
-    trainer = Trainer(configure(task, "none", algo=algo, overrides=settings))
-    agent, ended, own = trainer.agent, [], []
-    step = trainer.env.step_wait
+def test_values_log_probs_and_time_limits(task, steps, groups):
+    overrides = {"num_envs": 2, "rollout_steps": steps, "policy.zero_critic": False, "groups": groups}
+    trainer = Trainer(configure(task, "none", overrides=overrides))
+    seen, stepped = [], []
+    for group in trainer.collector.groups:
+        step = group.env.step
 
-    def watched():
-        observation, rewards, dones, infos = step()
-        own.append(rewards.copy())
-        ended.extend((len(own) - 1, index, infos[index]["terminal_observation"]) for index in np.flatnonzero(dones))
-        return observation, rewards, dones, infos
+        def watched(actions, step=step, group=group):
+            arrived = step(actions)
+            stepped.append((group.where.start, *arrived))
+            return arrived
 
-    trainer.env.step_wait = watched
-    agent.train = lambda: None
-    trainer.iterate()
-    trainer.env.close()
-    buffer, policy = agent.rollout_buffer, agent.policy
-    rewards = np.stack(own)
-    for now, index, observation in ended:
-        seen = observation if task != "doom" else observation.transpose(2, 0, 1)
-        rewards[now, index] += agent.gamma * policy.predict_values(policy.obs_to_tensor(seen)[0]).item()
-    assert bool(ended) == (task in ("cheetah", "doom"))
-    np.testing.assert_allclose(buffer.rewards, rewards, rtol=1e-4, atol=1e-5)
-    assert np.array_equal(trainer.callback.batch.terminated.numpy(), np.zeros_like(rewards, bool))
-    advantages, returns = buffer.advantages.copy(), buffer.returns.copy()
-    behind = policy.predict_values(policy.obs_to_tensor(agent._last_obs)[0]).detach()
-    buffer.compute_returns_and_advantage(behind, agent._last_episode_starts)
-    np.testing.assert_allclose(buffer.advantages, advantages, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(buffer.returns, returns, rtol=1e-3, atol=1e-5)
-    data = next(buffer.get(None))
-    actions = data.actions.long().flatten() if agent.action_space.shape == () else data.actions
-    values, chances, _ = policy.evaluate_actions(data.observations, actions)
-    torch.testing.assert_close(data.old_values, values.flatten(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(data.old_log_prob, chances, rtol=1e-4, atol=1e-4)
-    assert data.old_values.std() > 0.0
+        group.env.step = watched
+        seen.append(group.observation.copy())
+    rollout = trainer.collector.collect()
+    trainer.collector.close()
+    policy = trainer.policy
+    per_group = [[entry for entry in stepped if entry[0] == group.where.start] for group in trainer.collector.groups]
+    rewards = np.stack([np.concatenate([entries[t][2] for entries in per_group]) for t in range(steps)])
+    np.testing.assert_allclose(rollout.rewards, rewards, rtol=1e-6)
+
+    def value(observation):
+        with torch.no_grad():
+            return policy.critic(policy.see(torch.as_tensor(np.asarray(observation)))).flatten().numpy()
+
+    before = np.concatenate(seen)
+    for t in range(steps):
+        np.testing.assert_allclose(rollout.values[t], value(before), rtol=1e-3, atol=1e-4)
+        after = np.concatenate([entries[t][1] for entries in per_group])
+        reached, ends = after.copy(), np.concatenate([entries[t][3] | entries[t][4] for entries in per_group])
+        for entries, group in zip(per_group, trainer.collector.groups, strict=True):
+            for index in np.flatnonzero(entries[t][3] | entries[t][4]):
+                reached[group.where.start + index] = entries[t][5]["final_obs"][index]
+        shown = reached[:, -1:] if task == "freeway" else reached
+        assert np.array_equal(rollout.batch.next_obs[t].numpy(), shown)
+        assert np.array_equal(rollout.batch.obs[t].numpy(), before[:, -1:] if task == "freeway" else before)
+        assert np.array_equal(rollout.ends[t], ends)
+        expected = np.where(rollout.batch.truncated[t].numpy(), value(reached), 0.0)
+        np.testing.assert_allclose(rollout.final_values[t], expected, rtol=1e-3, atol=1e-4)
+        before = after
+    np.testing.assert_allclose(rollout.values[-1], value(before), rtol=1e-3, atol=1e-4)
+    assert rollout.batch.truncated.any() == (task in ("cheetah", "doom"))
+    again = policy.actor(rollout.observations[:])
+    torch.testing.assert_close(again, rollout.parameters, rtol=1e-4, atol=1e-5)
+    log_probs = policy.actions.log_prob(again, rollout.actions).detach().numpy().reshape(steps, 2)
+    np.testing.assert_allclose(rollout.log_probs, log_probs, rtol=1e-4, atol=1e-4)
+    assert rollout.values.std() > 0.0
+
+
+def test_two_groups_see_the_same_episodes_as_one():
+    """Environment i has the same seed, and every draw is made beforehand: nothing depends on who is stepped when."""
+    one, two = (rolled_out("gather", rollout_steps=60, groups=groups)[1] for groups in (1, 2))
+    assert torch.equal(one.batch.obs[0], two.batch.obs[0])
+    torch.testing.assert_close(one.batch.obs, two.batch.obs, rtol=1e-3, atol=1e-3)  # products of other sizes round otherwise
+    torch.testing.assert_close(one.batch.action, two.batch.action, rtol=1e-3, atol=1e-3)
+    assert np.array_equal(one.rewards, two.rewards)
+
+
+def stacks(steps, envs, stack, seed=0):
+    """Stacks as an environment gives them [T, N, stack, 6, 6], and where episodes begin."""
+    random = np.random.default_rng(seed)
+    now, found, begun = np.zeros((envs, stack, 6, 6), np.uint8), [], [np.ones(envs, bool)]
+    for _ in range(steps):
+        now[begun[-1]] = random.integers(0, 256, (begun[-1].sum(), stack, 6, 6))
+        now = np.roll(now, -1, axis=1)
+        now[:, -1] = random.integers(0, 256, (envs, 6, 6))
+        found.append(now.copy())
+        begun.append(random.random(envs) < 0.3)
+    return np.stack(found), begun
+
+
+@pytest.mark.parametrize("stack", [2, 4])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_stacks_come_back_as_they_were(stack, groups):
+    steps, envs = 40, 4
+    found, begun = stacks(steps + 1, envs, stack)
+    seen = SeenFrames(steps, envs, found[0], torch.device("cpu"))
+    parts = [slice(0, envs)] if groups == 1 else [slice(0, 2), slice(2, 4)]
+    for step in range(steps + 1):
+        for where in parts:
+            seen.put(step, where, found[step, where], begun[step][where])
+            assert np.array_equal(seen.now(step, where).numpy(), found[step, where])
+    observations = seen.observations(lambda x: x)
+    assert np.array_equal(observations[:].numpy().reshape(found[:-1].shape), found[:-1])
+    assert np.array_equal(seen.now(steps, slice(0, envs)).numpy(), found[-1])
+    before, after = seen.states()
+    assert np.array_equal(before, found[:-1, :, -1:])
+    assert np.array_equal(after, found[1:, :, -1:])
+
+
+def test_a_frame_is_held_once():
+    """Where episodes are longer than a few steps; each that begins adds a whole stack."""
+    found, _ = stacks(500, 4, 4)
+    seen = SeenFrames(499, 4, found[0], torch.device("cpu"))
+    for step in range(500):
+        seen.put(step, slice(0, 4), found[step], np.full(4, step % 100 == 0))
+    observations = seen.observations(lambda x: x)
+    assert len(observations.frames) < 1.05 * 500 * 4
+
+
+def test_the_last_observation_of_an_episode_is_what_an_action_led_to():
+    seen = Seen(3, 2, np.zeros((2, 1), np.float32), torch.device("cpu"))
+    for step in range(4):
+        seen.put(step, slice(0, 2), np.full((2, 1), step, np.float32), np.zeros(2, bool))
+    seen.end(1, np.array([1]), np.array([[9.0]]))
+    before, after = seen.states()
+    assert before[:, :, 0].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert after[:, :, 0].tolist() == [[1, 1], [2, 9], [3, 3]]
+    truncated = np.zeros((3, 2), bool)
+    assert seen.cut(truncated) is None
+    truncated[1, 1] = True
+    assert seen.cut(truncated).tolist() == [[9.0]]
+
+
+class Bad(gymnasium.Env):
+    """Gives a number that is none, where asked."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, what="", at=5):
+        self.what, self.at, self.time = what, at, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        bad = self.time == self.at
+        observation = np.full(2, np.nan if bad and self.what in ("observation", "last") else 0.5, np.float32)
+        return observation, np.inf if bad and self.what == "reward" else 0.0, False, bad and self.what == "last", {}
+
+
+@pytest.mark.parametrize(("what", "words"), [("observation", "observation"), ("reward", "reward"), ("last", "last observation")])
+def test_numbers_that_are_none_are_named(what, words):
+    env = SyncVectorEnv([Bad, lambda: Bad(what)], autoreset_mode=AutoresetMode.SAME_STEP)
+    policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
+    collector = Collector([env], policy, 10, seed=0, generator=torch.Generator())
+    with pytest.raises(UsageError, match=f"The {words}.* of environment 1 at step 4"):
+        collector.collect()
+
+
+def test_other_autoreset_modes_are_refused():
+    env = SyncVectorEnv([Bad], autoreset_mode=AutoresetMode.NEXT_STEP)
+    policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
+    with pytest.raises(UsageError, match="SAME_STEP"):
+        Collector([env], policy, 10, seed=0, generator=torch.Generator())

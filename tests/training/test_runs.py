@@ -14,16 +14,18 @@ import pytest
 import torch
 
 import ex2
-from ex2 import BONUSES, UsageError
-from ex2.training import checkpoint, loop
+from ex2 import BONUSES, Run, UsageError
+from ex2.training import checkpoint
 from ex2.training.config import configure
-from ex2.training.policy import take_actor
+from ex2.training.loop import Trainer
+from ex2.training.run import CHECKPOINT, CONFIG
 
+OUTPUTS = "actor.4.linear.weight"
 SMALL = {"num_envs": 4, "rollout_steps": 60, "steps": 1_440, "threads": 1}  # six iterations, episodes crossing them
 
 
 def small(bonus: str) -> dict:
-    settings = configure("maze", bonus).bonus_settings
+    settings = configure("maze", bonus).bonus_settings.as_dict()
     few = {"steps": 3, "first_steps": 5, "min_replay": 300, "subsample": 100, "newton_negatives": 64, "replay_capacity": 900}
     return SMALL | {
         "overrides": {f"bonus.{key}": value for key, value in few.items() if key in settings} | {"algo.batch_size": 60}
@@ -69,9 +71,9 @@ def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     end = ex2.resume(tmp_path / "parts")
     assert end.finished
     assert end.score == whole.score
-    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
-    rows = [loop.history(tmp_path / name) for name in ("whole", "parts")]
-    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(240, 1441, 240))
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "parts")))
+    steps = [Run(tmp_path / name).history()["step"].tolist() for name in ("whole", "parts")]
+    assert steps[0] == steps[1] == list(range(240, 1441, 240))
 
 
 def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
@@ -79,7 +81,7 @@ def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
     whole = ex2.train("maze", "rnd+simhash", out=tmp_path / "whole", seed=3, **settings)
     ex2.train("maze", "rnd+simhash", out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
     assert ex2.resume(tmp_path / "parts").steps == whole.steps
-    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "parts")))
 
 
 @pytest.mark.parametrize("num_envs", [1, 4])
@@ -89,36 +91,44 @@ def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, num_envs, tmp_
     whole = ex2.train(task, out=tmp_path / "whole", seed=3, **settings)
     ex2.train(task, out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
     assert ex2.resume(tmp_path / "parts").steps == whole.steps
-    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "parts")))
 
 
 @pytest.mark.parametrize("algo", ["trpo", "ppo"])
 def test_7_resumed_equals_uninterrupted_with_a_standardised_critic(algo, tmp_path):
     """Its moments hold every observation that was seen, and each of them once."""
     settings = small("kernel-exemplar") | {"algo": algo}
-    settings["overrides"] = settings["overrides"] | {"policy.standardise_critic": True, "policy.critic_hidden": [16]}
-    seen, episodes = [], loop.Trainer.iterate
+    settings["overrides"] = settings["overrides"] | {"policy.standardise": "critic", "policy.critic_hidden": [16]}
+    seen, iterate = [], Trainer.iterate
 
     def watched(trainer):
-        row = episodes(trainer)
-        seen.append(trainer.agent.rollout_buffer.observations.reshape(-1, 33).copy())
+        collect = trainer.collector.collect
+
+        def kept():
+            rollout = collect()
+            seen.append(rollout.observations.held.numpy().copy())
+            return rollout
+
+        trainer.collector.collect = kept
+        row = iterate(trainer)
+        trainer.collector.collect = collect
         return row
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Trainer, "iterate", watched)
+        patch.setattr(Trainer, "iterate", watched)
         whole = ex2.train("gather", out=tmp_path / "whole", seed=3, **settings)
     ex2.train("gather", out=tmp_path / "parts", seed=3, listener=stop_after(2), **settings)
     assert ex2.resume(tmp_path / "parts").steps == whole.steps
-    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "parts")))
-    policy, rows = loop.load(tmp_path / "whole").agent.policy, np.concatenate(seen)
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "parts")))
+    policy, rows = Run(tmp_path / "whole").load().policy, np.concatenate(seen)
     assert len(rows) == whole.steps
-    moments = policy.vf_features_extractor.moments
+    moments = policy.moments
     body = slice(12)  # of a sensor that hardly ever sees anything, wild numbers are tamed
     np.testing.assert_allclose(moments.mean[body], rows.mean(0, dtype=np.float64)[body], atol=1e-6)
     np.testing.assert_allclose(moments.spread()[body], rows.std(0, dtype=np.float64)[body], rtol=1e-4)
-    assert policy.vf_features_extractor(torch.as_tensor(rows)).std(0)[:12].min() > 0.9
-    assert (policy.vf_features_extractor(torch.full((1, 33), 1e6)) == 5.0).all()
-    assert policy.mlp_extractor.value_net[0].out_features == 16
+    assert policy.critic[0](torch.as_tensor(rows)).std(0)[:12].min() > 0.9
+    assert (policy.critic[0](torch.full((1, 33), 1e6)) == 5.0).all()
+    assert policy.critic[1].out_features == 16
 
 
 @pytest.mark.parametrize("task", ["doom", "freeway"])
@@ -127,13 +137,12 @@ def test_games_go_on_with_fresh_episodes(task, tmp_path):
     settings = small("kernel-exemplar") | {"steps": 720}
     for name in ("one", "two"):
         ex2.train(task, out=tmp_path / name, seed=3, listener=stop_after(2), **settings)
-        before = loop.load(tmp_path / name)
-        before.env.close()
+        before = Run(tmp_path / name).load()
         assert before.steps == 480
         assert len(before.bonus.replay) == 480
         ends = ex2.resume(tmp_path / name)
         assert ends.finished
-    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("one", "two")))
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("one", "two")))
 
 
 def test_without_reward_and_bonus_nothing_is_learned(tmp_path):
@@ -142,11 +151,11 @@ def test_without_reward_and_bonus_nothing_is_learned(tmp_path):
     policies = []
     for name, steps in (("one", 240), ("three", 720)):
         ex2.train("cheetah", "none", out=tmp_path / name, seed=3, **(settings | {"steps": steps}))
-        policies.append(checkpoint.load(tmp_path / name / loop.CHECKPOINT)["policy"])
+        policies.append(checkpoint.load(tmp_path / name / CHECKPOINT)["policy"])
     same(*policies)
     moved = ex2.train("cheetah", "none", seed=3, out=tmp_path / "other", overrides={"policy.zero_critic": False}, **settings)
-    other = checkpoint.load(moved.folder / loop.CHECKPOINT)["policy"]
-    assert not torch.equal(other["action_net.weight"], policies[0]["action_net.weight"])
+    other = checkpoint.load(moved.folder / CHECKPOINT)["policy"]
+    assert not torch.equal(other[OUTPUTS], policies[0][OUTPUTS])
 
 
 def test_a_killed_run_drops_what_no_checkpoint_holds(tmp_path):
@@ -160,9 +169,9 @@ def test_a_killed_run_drops_what_no_checkpoint_holds(tmp_path):
 
     with pytest.raises(MemoryError):
         ex2.train("maze", "histogram", out=tmp_path / "run", listener=crash, **settings)
-    assert checkpoint.load(tmp_path / "run" / loop.CHECKPOINT)["steps"] == 480
+    assert checkpoint.load(tmp_path / "run" / CHECKPOINT)["steps"] == 480
     ex2.resume(tmp_path / "run")
-    assert [row["step"] for row in loop.history(tmp_path / "run")] == list(range(240, 1441, 240))
+    assert Run(tmp_path / "run").history()["step"].tolist() == list(range(240, 1441, 240))
 
 
 def test_a_run_killed_before_its_first_checkpoint_can_go_on(tmp_path):
@@ -173,7 +182,7 @@ def test_a_run_killed_before_its_first_checkpoint_can_go_on(tmp_path):
         ex2.train("maze", "histogram", out=tmp_path / "run", seed=5, listener=crash, **small("histogram"))
     ex2.resume(tmp_path / "run")
     ex2.train("maze", "histogram", out=tmp_path / "whole", seed=5, **small("histogram"))
-    same(*(checkpoint.load(tmp_path / name / loop.CHECKPOINT) for name in ("whole", "run")))
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "run")))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -186,7 +195,7 @@ def test_seeds_decide_everything(tmp_path):
     scores = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         ex2.train("maze", "none", out=tmp_path / name, seed=seed, **small("none"))
-        scores.append(checkpoint.load(tmp_path / name / loop.CHECKPOINT)["policy"]["action_net.weight"])
+        scores.append(checkpoint.load(tmp_path / name / CHECKPOINT)["policy"][OUTPUTS])
     assert torch.equal(scores[0], scores[1])
     assert not torch.equal(scores[0], scores[2])
 
@@ -197,8 +206,7 @@ def test_a_run_leaves_what_it_should(tmp_path):
         "config.json", "metrics.csv", "checkpoint.safetensors", "summary.json", "tensorboard"
     }  # fmt: skip
     assert json.loads((result.folder / "config.json").read_text())["bonus_settings"]["k"] == 5
-    rows = loop.history(result.folder)
-    last = rows[-1]
+    last = {name: column[-1] for name, column in Run(result.folder).history().items()}
     wanted = {"step", "score", "steps_per_second", "bonus/mean", "bonus/weight", "bonus/accuracy_positive", "train/std"}
     assert wanted <= last.keys()
     assert -201 <= last["score"] <= 0  # the environment's own return: no bonus in it
@@ -219,7 +227,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path):
 
 def test_a_damaged_or_foreign_checkpoint_is_named_and_left_alone(tmp_path):
     ex2.train("maze", "none", out=tmp_path / "run", **(small("none") | {"steps": 240}))
-    path = tmp_path / "run" / loop.CHECKPOINT
+    path = tmp_path / "run" / CHECKPOINT
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UsageError, match="damaged"):
@@ -240,12 +248,12 @@ def test_a_disk_that_fills_stops_the_run_with_its_last_checkpoint(tmp_path):
 
     def fill(row):
         if row["step"] == 480:
-            (folder / (loop.CHECKPOINT + ".draft")).mkdir()
+            (folder / (CHECKPOINT + ".draft")).mkdir()
 
     with pytest.raises(checkpoint.CheckpointError, match="the last good checkpoint is still there"):
         ex2.train("maze", "histogram", out=folder, listener=fill, **settings)
-    assert checkpoint.load(folder / loop.CHECKPOINT)["steps"] == 480
-    (folder / (loop.CHECKPOINT + ".draft")).rmdir()
+    assert checkpoint.load(folder / CHECKPOINT)["steps"] == 480
+    (folder / (CHECKPOINT + ".draft")).rmdir()
     assert ex2.resume(folder).finished
 
 
@@ -267,30 +275,35 @@ def test_outside_the_main_thread(tmp_path):
         ({"bonus": "amortized", "overrides": {"bonus.klweight": 1}}, "did you mean 'kl_weight'"),
         ({"overrides": {"bonnus.k": 1}}, "did you mean 'bonus'"),
         ({"overrides": {"numenvs": 1}}, "did you mean 'num_envs'"),
-        ({"overrides": {"weight.begin": 1}}, "setting of weight 'begin'"),
+        ({"overrides": {"weight.begin": 1}}, "setting of the weight 'begin'"),
         ({"steps": 0}, "at least 1"),
-        ({"seed": -1}, "0 or more"),
-        ({"overrides": {"algo.no_such": 1}}, "does not take these settings"),
+        ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"overrides": {"algo.no_such": 1}}, "setting of the trpo 'no_such'"),
         ({"overrides": {"policy.activation": "rellu"}}, "did you mean 'relu'"),
         ({"overrides": {"policy.hiden": [8]}}, "did you mean 'hidden'"),
-        ({"overrides": {"policy.hidden": 8}}, "must be list"),
+        ({"overrides": {"policy.hidden": 8}}, "must be tuple[int, ...]"),
         ({"overrides": {"centre": "midian"}}, "did you mean 'median'"),
         ({"overrides": {"weight": 0.5}}, "no setting 'weight'"),
         ({"overrides": {"weight.start": "abc"}}, "must be float"),
         ({"overrides": {"algo.gamma": "abc"}}, "must be float"),
-        ({"overrides": {"algo.batch_size": 1}, "algo": "ppo"}, "does not take these settings"),
+        ({"overrides": {"algo.batch_size": 0}, "algo": "ppo"}, "batch_size=0 must be at least 1"),
+        ({"overrides": {"algo.gamma": 2.0}}, "gamma=2.0 must be at least 0 and at most 1"),
+        ({"overrides": {"algo.learning_rate": -1.0}}, "learning_rate=-1.0 must be above 0"),
+        ({"overrides": {"weight.start": -1.0}}, "start=-1.0 must be at least 0"),
+        ({"overrides": {"groups": 3}}, "groups=3 must be at least 1 and at most 2"),
         ({"overrides": {"num_envs": 2.5}}, "must be int"),
         ({"bonus": "amortized", "overrides": {"bonus.pairs": 0}}, "pairs=0"),
         ({"overrides": {"bonus.replay_capacity": "many"}}, "must be int"),
         ({"bonus": "k-exemplar", "overrides": {"bonus.k": "abc"}}, "must be int | None"),
         ({"threads": 0}, "at least 1"),
         ({"device": "gpu"}, "no device 'gpu'"),
-        ({"task": "cheetah", "bonus": "histogram"}, "no preset for the bonus 'histogram' on cheetah"),
+        ({"task": "cheetah", "bonus": "histogram"}, "A histogram needs bounded spaces"),
+        ({"task": "NoSuchEnv-v0"}, "no task 'NoSuchEnv-v0'"),
         ({"task": "venture", "overrides": {"task.stiky": 0.25}}, "does not take these settings"),
         ({"task": "doom", "overrides": {"policy.convolutions": [[16, 40, 2]]}}, "too small for the convolutions"),
-        ({"task": "doom", "overrides": {"policy.standardise_critic": True}}, "standardise_critic is for vectors"),
-        ({"overrides": {"policy.standardise_critic": True}}, "not together with scale_critic"),
-        ({"overrides": {"policy.critic_hidden": [0]}}, "critic_hidden=[0]"),
+        ({"task": "doom", "overrides": {"policy.standardise": "critic"}}, "standardise is for vectors"),
+        ({"overrides": {"policy.standardise": "critic"}}, "two ways of the same"),
+        ({"overrides": {"policy.critic_hidden": [0]}}, "critic_hidden=(0,)"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_is_written(settings, words, tmp_path):
@@ -305,13 +318,13 @@ def test_a_run_may_begin_with_the_actor_of_another(tmp_path):
     ex2.train("maze", "rnd", out=tmp_path / "first", seed=3, **small("rnd"))
     ex2.train("maze", "none", **settings, seed=4, listener=stop_after(1), **small("none"))
     before, begun, fresh = (
-        checkpoint.load(tmp_path / "first" / loop.CHECKPOINT)["policy"],
-        loop.Trainer(configure("maze", "none", seed=4, **small("none"))).agent.policy.state_dict(),
-        loop.Trainer(configure("maze", "none", seed=4, **small("none"))).agent.policy,
+        checkpoint.load(tmp_path / "first" / CHECKPOINT)["policy"],
+        Trainer(configure("maze", "none", seed=4, **small("none"))).policy.state_dict(),
+        Trainer(configure("maze", "none", seed=4, **small("none"))).policy,
     )
-    take_actor(fresh, before, "first")
+    fresh.take_actor(before, "first")
     for name, value in fresh.state_dict().items():
-        assert torch.equal(value, begun[name] if "value" in name or name.startswith("vf") else before[name]), name
+        assert torch.equal(value, before[name] if name.startswith("actor.") else begun[name]), name
     shutil.rmtree(tmp_path / "first")
     assert ex2.resume(tmp_path / "second").finished
     with pytest.raises(UsageError, match="first"):
@@ -324,7 +337,7 @@ def test_a_run_may_begin_with_the_actor_of_another(tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_run_of_a_gpu_is_opened_without_one(tmp_path):
     ex2.train("maze", "rnd", out=tmp_path / "run", seed=3, listener=stop_after(1), **small("rnd"))
-    config = json.loads((tmp_path / "run" / loop.CONFIG).read_text())
-    (tmp_path / "run" / loop.CONFIG).write_text(json.dumps(config | {"device": "cuda"}))
+    config = json.loads((tmp_path / "run" / CONFIG).read_text())
+    (tmp_path / "run" / CONFIG).write_text(json.dumps(config | {"device": "cuda"}))
     with pytest.warns(UserWarning, match="opened on the CPU"):
         assert ex2.resume(tmp_path / "run").finished

@@ -110,10 +110,22 @@ TASKS = {
 
 
 def find_task(name: str) -> Task:
-    """The task of this name, or an error that names the nearest one."""
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
-    return TASKS[name]
+    """The task of this name; any other environment that Gymnasium knows is one, too. Else an error names the nearest task."""
+    if name in TASKS:
+        return TASKS[name]
+    try:
+        spec = gymnasium.spec(name)
+    except gymnasium.error.Error:
+        raise unknown("task", name, TASKS) from None
+    return Task(
+        env_id=name,
+        module="",
+        summary="an environment of Gymnasium",
+        episode_steps=spec.max_episode_steps or 1_000,
+        extra="",
+        needs="gymnasium",
+        exact=False,
+    )
 
 
 def make_vector_env(name: str, num_envs: int, **settings: Any) -> VectorEnv:

@@ -4,103 +4,114 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from copy import deepcopy
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ex2.bonus import check_device, parameters
+from ex2.bonus import bonus_settings, check_device, kind_of
 from ex2.errors import UsageError, unknown
+from ex2.settings import Settings, names, setting
 from ex2.shaping import CENTRES, Weight
 from ex2.tasks import find_task
-from ex2.training.presets import PRESETS
+from ex2.training.algorithm import Algorithm, AlgorithmSettings
+from ex2.training.policy import PolicySettings
+from ex2.training.ppo import PPO
+from ex2.training.presets import preset_of
+from ex2.training.trpo import TRPO
 
-ALGORITHMS = ("trpo", "ppo")
-FREE = {
-    "num_envs": "int",
-    "rollout_steps": "int",
-    "threads": "int",
-    "checkpoint_every": "int",
-    "device": "str",
-    "centre": "str",
-    "entropy": "float",
-    "episodic": "bool",
-    "actor_of": "str",
-    "clip_reward": "bool",
-    "stack": "int",
-}
-"""The fields of a run that stand for themselves; all others belong to a part of it."""
-POLICY = {
-    "hidden": "list",
-    "activation": "str",
-    "critic_hidden": "list",
-    "scale_critic": "bool",
-    "standardise_critic": "bool",
-    "zero_critic": "bool",
-    "initial_std": "float",
-    "convolutions": "list",
-}
-TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "bool": (bool,),
-    "list": (list,),
-    "None": (type(None),),
-}
+ALGORITHMS: dict[str, type[Algorithm]] = {"trpo": TRPO, "ppo": PPO}
+PARTS = {"task": "task_settings", "policy": "policy", "weight": "weight", "bonus": "bonus_settings", "algo": "algo_settings"}
+"""What overrides such as "bonus.k" begin with, and the fields they are of."""
+CHOSEN = ("task", "bonus", "algo", "steps", "seed")  # which are said by name, and not by overrides
 
 
-@dataclass(frozen=True)
-class Config:
-    """One run. `weight` holds the fields of `ex2.shaping.Weight`; settings go to the bonus and the algorithm as they are."""
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """One run."""
 
-    task: str
-    bonus: str
-    algo: str
-    steps: int
-    seed: int
-    num_envs: int
-    rollout_steps: int
-    device: str = "cpu"
-    threads: int = 1
-    """PyTorch's threads; part of the configuration because sums over threads depend on their number."""
-    centre: str = "median"
-    entropy: float = 0.0
-    """A reward for acting at random, this times -log pi(a|s)."""
-    episodic: bool = True
-    """Whether the bonus's returns end with an episode; if not, they have a value function of their own."""
-    actor_of: str = ""
-    """The folder of a run whose actor this one began with; its critic and its bonus begin anew."""
-    checkpoint_every: int = 25
-    """Iterations between checkpoints."""
-    clip_reward: bool = False
-    """Whether the agent learns from rewards clipped to [-1, 1]; scores are of the rewards as they are."""
-    stack: int = 1
-    """Frames in an observation; the bonus sees the last one."""
-    task_settings: dict[str, Any] = field(default_factory=dict)
-    policy: dict[str, Any] = field(default_factory=dict)
-    weight: dict[str, Any] = field(default_factory=dict)
-    bonus_settings: dict[str, Any] = field(default_factory=dict)
-    algo_settings: dict[str, Any] = field(default_factory=dict)
+    task: str = setting(MISSING, "A task, as `ex2 tasks` lists them, or the id of any Gymnasium environment.")
+    bonus: str = setting(MISSING, "A bonus, as `ex2 bonuses` lists them, or several: rnd+simhash.")
+    algo: str = setting("trpo", "The algorithm.", among=tuple(ALGORITHMS))
+    steps: int = setting(MISSING, "Environment steps of the whole run.", least=1)
+    seed: int = setting(0, "Of everything random.", least=0)
+    num_envs: int = setting(MISSING, "Environments side by side.", least=1)
+    rollout_steps: int = setting(MISSING, "Steps of each environment in an iteration.", least=1)
+    groups: int = setting(1, "Groups of environments that take turns: one is stepped while the actor acts for the other.", least=1, most=2)
+    device: str = setting("cpu", "Where networks run: cpu, cuda, cuda:N.")
+    threads: int = setting(1, "PyTorch's threads; sums depend on their number, so a run does.", least=1)
+    centre: str = setting("median", "What is subtracted from the bonuses of a batch.", among=CENTRES)
+    entropy: float = setting(0.0, "A reward for acting at random: this times -log pi(a|s).", least=0)
+    episodic: bool = setting(True, "Whether the bonus's returns end with an episode; if not, they have a critic of their own.")
+    actor_of: str = setting("", "The folder of a run whose actor this one began with; critic and bonus begin anew.")
+    checkpoint_every: int = setting(25, "Iterations between checkpoints.", least=1)
+    clip_reward: bool = setting(False, "Whether the agent learns from rewards clipped to [-1, 1]; scores are not clipped.")
+    stack: int = setting(1, "Frames in an observation; the bonus sees the last one.", least=1)
+    task_settings: dict[str, Any] = setting(MISSING, "What environments are made with.")
+    policy: PolicySettings = setting(MISSING, "The networks.")
+    weight: Weight = setting(MISSING, "Of the bonus.")
+    bonus_settings: Settings = setting(MISSING, "Those of the bonus.")
+    algo_settings: AlgorithmSettings = setting(MISSING, "Those of the algorithm.")
+
+    def check(self) -> None:
+        check_device(self.device)
+        if self.groups > self.num_envs:
+            raise UsageError(f"groups={self.groups} is more than there are environments, num_envs={self.num_envs}.")
 
     @property
     def iteration_steps(self) -> int:
         return self.num_envs * self.rollout_steps
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        path.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Config:
+        return cls.of_file(read_json(path), path)
+
+    @classmethod
+    def of_file(cls, values: Mapping[str, Any], path: Path) -> Config:
+        """The configuration that a file held."""
         try:
-            return cls(**json.loads(path.read_text()))
-        except OSError:
-            raise UsageError(f"{path.parent} is not a run: it has no {path.name}.") from None
-        except (json.JSONDecodeError, TypeError) as error:
-            raise UsageError(f"{path} is not the configuration of a run of this version: {error}.") from None
+            return cls.of_json(values)
+        except (TypeError, KeyError, AttributeError, UsageError) as error:
+            raise UsageError(f"{path} is not the configuration of a run of this version ({error}).") from None
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Config:
+        """Reads back what `as_dict` gave."""
+        return cls.of(
+            dict(values)
+            | {
+                "policy": PolicySettings.of(values["policy"], "policy"),
+                "weight": Weight.of(values["weight"], "weight"),
+                "bonus_settings": bonus_settings(values["bonus"], values["bonus_settings"]),
+                "algo_settings": algorithm_of(values["algo"]).Settings.of(values["algo_settings"], values["algo"]),
+            },
+            "run",
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file."""
+    try:
+        values = json.loads(path.read_text())
+    except OSError:
+        raise UsageError(f"{path.parent} is not a run: it has no {path.name}.") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not the configuration of a run of this version ({error}).") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path} is not the configuration of a run: it holds no object.")
+    return values
+
+
+def algorithm_of(name: str) -> type[Algorithm]:
+    """The algorithm of this name, or an error that names the nearest one."""
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]
 
 
 def configure(
@@ -110,91 +121,43 @@ def configure(
     algo: str = "trpo",
     steps: int | None = None,
     seed: int = 0,
-    overrides: dict[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Config:
     """The task's preset for this bonus and algorithm, with `overrides` such as {"bonus.k": 1, "weight.start": 0.5} on top.
 
-    >>> configure("maze", "k-exemplar", overrides={"bonus.k": 1}).bonus_settings["k"]
+    >>> configure("maze", "k-exemplar", overrides={"bonus.k": 1}).bonus_settings.k
     1
     """
     find_task(task)
-    kinds = {name: parameter.annotation for name, parameter in parameters(bonus).items()}
-    if algo not in ALGORITHMS:
-        raise unknown("algorithm", algo, ALGORITHMS)
-    preset = deepcopy(PRESETS[task])
-    chosen = _chosen(preset["bonus"], bonus, task)
-    parts: dict[str, dict[str, Any]] = {
-        "task": preset.get("task", {}),
-        "policy": preset["policy"],
-        "weight": chosen["weight"],
-        "bonus": chosen.get("settings", {}),
-        "algo": preset["algo"][algo],
+    kind_of(bonus)
+    algorithm_of(algo)
+    preset = preset_of(task)
+    tuned = preset.tuned(bonus)
+    parts: dict[str, Any] = {
+        "task": dict(preset.task),
+        "policy": preset.policy.as_dict(),
+        "weight": tuned.weight.as_dict(),
+        "bonus": dict(tuned.settings),
+        "algo": getattr(preset, algo).as_dict(),
     }
-    types = {"bonus": kinds, "weight": Weight.__annotations__, "policy": POLICY}
-    own = {name: preset[name] for name in FREE if name in preset}
+    own = {name: getattr(preset, name) for name in names(Config) if name in names(type(preset)) and name not in PARTS.values()}
     given = {name: value for name, value in fields.items() if value is not None}
-    for key, value in (given | (overrides or {})).items():
+    for key, value in (given | dict(overrides or {})).items():
         part, _, name = key.partition(".")
-        if not name:
-            _check(key, value, FREE, "setting")
-            own[key] = value
-            continue
-        if part not in parts:
+        if name and part not in parts:
             raise unknown("part of the configuration", part, parts)
-        if part in types:
-            _check(name, value, types[part], f"setting of the bonus {bonus!r}" if part == "bonus" else f"setting of {part}")
-        elif name in parts[part]:
-            _check(name, value, {name: type(parts[part][name]).__name__}, f"setting of {part}")
-        parts[part][name] = value
-    _check("steps", preset["steps"] if steps is None else steps, {"steps": "int"}, "setting")
-    _check("seed", seed, {"seed": "int"}, "setting")
-    config = Config(
-        task=task,
-        bonus=bonus,
-        algo=algo,
-        steps=preset["steps"] if steps is None else steps,
-        seed=seed,
-        task_settings=parts["task"],
-        policy=parts["policy"],
-        weight=parts["weight"],
-        bonus_settings=parts["bonus"],
-        algo_settings=parts["algo"],
-        **own,
-    )
-    if min(config.steps, config.num_envs, config.rollout_steps, config.checkpoint_every, config.threads, config.stack) < 1:
-        raise UsageError("steps, num_envs, rollout_steps, checkpoint_every, threads and stack must all be at least 1.")
-    if config.seed < 0:
-        raise UsageError(f"The seed is {config.seed}: it must be 0 or more.")
-    if config.centre not in CENTRES:
-        raise unknown("centre", config.centre, CENTRES)
-    check_device(config.device)
-    Weight(**config.weight)
-    return config
-
-
-def _chosen(presets: dict[str, Any], bonus: str, task: str) -> dict[str, Any]:
-    """A task's preset for a bonus. A combined one has the settings of each part, and the weight of `kernel-exemplar`, whose
-    scores deviate by about 1, as its own do."""
-    parts = bonus.split("+")
-    for part in parts:
-        if part not in presets:
-            raise UsageError(f"There is no preset for the bonus {part!r} on {task}: use one of {', '.join(presets)}.")
-    if len(parts) == 1:
-        return presets[bonus]
-    settings = {f"{part}.{name}": value for part in parts for name, value in presets[part].get("settings", {}).items()}
-    return {"weight": presets["kernel-exemplar"]["weight"], "settings": settings}
-
-
-def _check(name: str, value: Any, annotations: dict[str, Any], kind: str) -> None:
-    """Refuses a setting that does not exist, or a value of another type than its annotation."""
-    if name not in annotations:
-        raise unknown(kind, name, annotations)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{name}={value} must be a finite number.")
-    allowed = [TYPES[word.strip()] for word in str(annotations[name]).split("|")]
-    if not any(isinstance(value, types) and (bool in types or not isinstance(value, bool)) for types in allowed):
-        raise UsageError(f"{name}={value!r} is of the wrong type: it must be {annotations[name]}.")
+        if name:
+            parts[part][name] = value
+        elif key in CHOSEN or key in PARTS.values() or key not in names(Config):
+            raise unknown("setting", key, [name for name in names(Config) if name not in (*CHOSEN, *PARTS.values())])
+        else:
+            own[key] = value
+    own |= {"task": task, "bonus": bonus, "algo": algo, "seed": seed, "steps": preset.steps if steps is None else steps}
+    config = Config.of_json(own | {PARTS[part]: values for part, values in parts.items()})
+    # A run that is shorter than an iteration has a shorter one.
+    shorter = -(-config.steps // config.num_envs)
+    return dataclasses.replace(config, rollout_steps=min(config.rollout_steps, shorter))
 
 
 @dataclass(frozen=True)

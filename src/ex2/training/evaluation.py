@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from ex2.adapters.sb3 import GymnasiumVecEnv
 from ex2.errors import UsageError
 from ex2.tasks import make_vector_env
-from ex2.training.loop import SCORE_EPISODES, environments, load
+from ex2.training.environments import environments
+from ex2.training.rollout import SCORE_EPISODES
+from ex2.training.run import Run
 from ex2.training.video import Film
 
 MOST_AT_ONCE = 20  # episodes that are played side by side
@@ -35,16 +36,11 @@ def evaluate(
         video: a file to film the first of them in, such as "out.mp4" or "out.gif".
     """
     _check(episodes, seed)
-    trainer = load(folder)
-    trainer.env.close()
-    torch.manual_seed(seed)
-    env = environments(trainer.config, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}))
-
-    def act(observation: Any) -> Any:
-        return trainer.agent.predict(observation, deterministic=deterministic)[0]
-
+    run = Run(folder)
+    policy, generator = run.load().policy, torch.Generator().manual_seed(seed)
+    env = environments(run.config, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}))
     with contextlib.closing(env):
-        return play(env, act, episodes, seed, video)
+        return play(env, lambda seen: policy.act(seen, generator, deterministic), episodes, seed, video)
 
 
 def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None) -> list[float]:
@@ -53,19 +49,20 @@ def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, vi
     Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
     """
     with Film(video, env.metadata["render_fps"]) if video else contextlib.nullcontext() as film:
-        wrapped = GymnasiumVecEnv(env)
-        wrapped.seed(seed)
-        observation: Any = wrapped.reset()
+        observation, _ = env.reset(seed=seed)
         returns: dict[int, float] = {}
-        following = np.arange(env.num_envs)
+        following, running = np.arange(env.num_envs), np.zeros(env.num_envs)
         while len(returns) < episodes:
             if film and 0 not in returns:
-                film.add(wrapped.get_images()[0])
-            observation, _, done, infos = wrapped.step(act(observation))
-            for index in np.flatnonzero(done):
-                if "episode" in infos[index]:  # else it was cut short by a crash, and is played again
-                    returns[int(following[index])] = infos[index]["episode"]["r"]
+                film.add(env.render()[0])  # type: ignore[index]
+            observation, reward, terminated, truncated, infos = env.step(act(observation))
+            running += reward
+            died = infos.get("died", np.zeros(env.num_envs, bool))  # cut short by a crash: played again
+            for index in np.flatnonzero(terminated | truncated):
+                if not died[index]:
+                    returns[int(following[index])] = float(running[index])
                     following[index] += env.num_envs
+                running[index] = 0.0
             returns = {number: value for number, value in returns.items() if number < episodes}
         return [returns[number] for number in range(episodes)]
 

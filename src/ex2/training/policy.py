@@ -1,183 +1,238 @@
-"""The agent: a Stable-Baselines3 algorithm with the network a preset asks for."""
+"""The agent: an actor and its critics, as plain modules."""
 
 from __future__ import annotations
 
+import itertools
 import math
-import warnings
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
-import stable_baselines3
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
-from ex2.errors import UsageError, unknown
+from ex2.errors import UsageError
 from ex2.inputs import is_bounded
 from ex2.networks import LARGEST, Moments
-from ex2.training.config import Config, Seeds
-from ex2.training.frames import FrameRolloutBuffer
-from ex2.training.rollout import Rollouts
-from ex2.training.trpo import TRPO
+from ex2.settings import Settings, setting
+from ex2.training.distributions import Categorical, Gaussian, distribution_of
 
-
-class PPO(Rollouts, stable_baselines3.PPO):
-    """Stable-Baselines3's PPO, with faster rollouts."""
-
-
-ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"trpo": TRPO, "ppo": PPO}
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+HIDDEN_GAIN, ACTION_GAIN, VALUE_GAIN = math.sqrt(2.0), 0.01, 1.0  # of the orthogonal initial weights
 
 
-class Scaled(BaseFeaturesExtractor):
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings(Settings):
+    """The networks of an agent."""
+
+    hidden: tuple[int, ...] = setting((64, 64), "Units of the actor's layers.", least=1)
+    critic_hidden: tuple[int, ...] | None = setting(None, "Units of the critic's layers; None for those of the actor.", least=1)
+    activation: str = setting("tanh", "Behind each layer.", among=tuple(ACTIVATIONS))
+    convolutions: tuple[tuple[int, ...], ...] = setting(
+        (), "(filters, kernel, stride) of each layer before those, a relu behind each; for pictures.", least=1
+    )
+    scale_critic: bool = setting(False, "The critic sees bounded observations scaled to [-1, 1]; the actor sees them raw.")
+    standardise: str = setting(
+        "none",
+        "Who sees each number by its running mean and deviation, so that small ones are heard beside large ones.",
+        among=("none", "critic", "both"),
+    )
+    zero_critic: bool = setting(
+        False,
+        "The critic begins with 0 everywhere. Without a reward, targets and advantages then stay exactly 0 and the agent stays "
+        "as it is; a critic that begins with random values is explored after like a bonus.",
+    )
+    initial_std: float = setting(1.0, "Of actions at the start, for Box.", above=0)
+
+    def check(self) -> None:
+        if any(len(layer) != 3 for layer in self.convolutions):
+            raise UsageError(f"convolutions={self.convolutions} must be (filters, kernel, stride) for each layer.")
+        if self.scale_critic and self.standardise != "none":
+            raise UsageError("scale_critic and standardise are two ways of the same: choose one.")
+
+
+class Scaled(nn.Module):
     """Bounded observations, scaled to [-1, 1]."""
 
     middle: Tensor
     reach: Tensor
 
     def __init__(self, space: spaces.Box) -> None:
-        super().__init__(space, spaces.flatdim(space))
+        super().__init__()
         self.register_buffer("middle", torch.as_tensor((space.high + space.low) / 2).flatten())
         self.register_buffer("reach", torch.as_tensor((space.high - space.low) / 2).flatten())
 
     def forward(self, observations: Tensor) -> Tensor:
-        return (observations.flatten(1) - self.middle) / self.reach
+        return (observations - self.middle) / self.reach
 
 
-class Standardised(BaseFeaturesExtractor):
-    """Vectors, each number by its running mean and deviation: small ones (a sensor's) are heard beside large ones (a speed)."""
+class Standardised(nn.Module):
+    """Each number by the running mean and deviation that all who standardise share."""
 
-    def __init__(self, space: spaces.Box) -> None:
-        super().__init__(space, spaces.flatdim(space))
-        self.moments = Moments(self.features_dim)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.moments(observations.flatten(1)).clamp(-LARGEST, LARGEST)
-
-
-def take_in(agent: OnPolicyAlgorithm) -> None:
-    """Takes the observations of a rollout into the moments of a critic that standardises."""
-    extractor = agent.policy.vf_features_extractor
-    if isinstance(extractor, Standardised):
-        seen = agent.rollout_buffer.observations
-        extractor.moments.update(torch.as_tensor(seen.reshape(-1, extractor.features_dim), device=agent.device))
-
-
-class Convolutions(BaseFeaturesExtractor):
-    """Images [M, channels, height, width] through convolutions of (filters, kernel, stride), each followed by a relu."""
-
-    def __init__(self, space: spaces.Box, layers: list[list[int]]) -> None:
-        channels, height, width = space.shape
-        convolutions: list[nn.Module] = []
-        for layer in layers:
-            if not isinstance(layer, list) or len(layer) != 3 or min(layer) < 1:
-                raise UsageError(f"The convolution {layer} is not [filters, kernel, stride], each at least 1.")
-            filters, kernel, stride = layer
-            convolutions += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
-            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-        if min(height, width) < 1:
-            raise UsageError(f"Images of shape {space.shape} are too small for the convolutions {layers}.")
-        super().__init__(space, channels * height * width)
-        self.layers = nn.Sequential(*convolutions, nn.Flatten())
+    def __init__(self, moments: Moments) -> None:
+        super().__init__()
+        self.moments = moments
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.layers(observations)
+        return self.moments(observations).clamp(-LARGEST, LARGEST)
 
 
-class ScaledCriticPolicy(ActorCriticPolicy):
-    """An actor that sees observations as they are, and a critic that sees them scaled, or standardised."""
+class Outputs(nn.Module):
+    """An actor's last layer: logits, or means beside log deviations, which are parameters of their own."""
 
-    def __init__(self, *args: Any, critic_features: type[Scaled] | type[Standardised] = Scaled, **settings: Any) -> None:
-        super().__init__(*args, **{**settings, "share_features_extractor": False})
-        assert isinstance(self.observation_space, spaces.Box)
-        self.vf_features_extractor = critic_features(self.observation_space)
+    def __init__(self, width: int, kind: Categorical | Gaussian, log_std: float) -> None:
+        super().__init__()
+        gaussian = isinstance(kind, Gaussian)
+        self.linear = _linear(width, kind.size if isinstance(kind, Gaussian) else kind.width, ACTION_GAIN)
+        self.log_std = nn.Parameter(torch.full((kind.width // 2,), log_std)) if gaussian else None
 
-
-def make_agent(config: Config, env: VecEnv) -> OnPolicyAlgorithm:
-    """The algorithm of a configuration on its environments, seeded, and silent: what it logs is read from its logger."""
-    policy = dict(config.policy)
-    if policy.get("activation", "tanh") not in ACTIVATIONS:
-        raise unknown("activation", policy["activation"], ACTIVATIONS)
-    hidden = list(policy.get("hidden", [64, 64]))
-    if not all(type(units) is int and units > 0 for units in hidden):
-        raise UsageError(f"hidden={hidden} must be whole numbers of at least 1, the units of each layer.")
-    critic = list(policy.get("critic_hidden", hidden))
-    if not all(type(units) is int and units > 0 for units in critic):
-        raise UsageError(f"critic_hidden={critic} must be whole numbers of at least 1, the units of each layer.")
-    if config.algo_settings.get("use_sde"):
-        raise UsageError("use_sde is not for our rollouts, which draw each action by itself: leave it out.")
-    if policy.get("initial_std", 1.0) <= 0.0:
-        raise UsageError(f"initial_std={policy['initial_std']} must be above 0.")
-    space = env.observation_space
-    if policy.get("scale_critic") and not (is_bounded(space) and np.issubdtype(space.dtype, np.floating)):
-        raise UsageError(f"scale_critic needs observations with bounds to scale by, not {space}.")
-    if policy.get("standardise_critic") and (len(space.shape or ()) != 1 or policy.get("scale_critic")):
-        raise UsageError(f"standardise_critic is for vectors, not for {space}, and not together with scale_critic.")
-    if config.stack > 1 and (len(space.shape or ()) != 3 or space.shape[0] != config.stack):  # type: ignore[index]
-        raise UsageError(
-            f"stack={config.stack} does not fit observations of shape {space.shape}: it must be their first number."
-        )
-    settings: dict[str, Any] = {
-        "net_arch": {"pi": hidden, "vf": critic},
-        "activation_fn": ACTIVATIONS[policy.get("activation", "tanh")],
-        "log_std_init": math.log(policy.get("initial_std", 1.0)),
-        "optimizer_kwargs": {"eps": 1e-5, "fused": True},  # a kernel for all parameters, where Adam would have dozens
-    }
-    if policy.get("standardise_critic"):
-        settings["critic_features"] = Standardised
-    if "convolutions" in policy:
-        # The critic has layers of its own: TRPO's trust region holds for the actor's parameters only.
-        settings |= {
-            "features_extractor_class": Convolutions,
-            "features_extractor_kwargs": {"layers": policy["convolutions"]},
-            "share_features_extractor": False,
-        }
-    kind = ALGORITHMS[config.algo]
-    seeds = Seeds.of(config.seed)
-    horizon: dict[str, Any] = {"total_steps": config.steps} if config.algo == "trpo" else {}
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
-            if "convolutions" in policy:  # which it does not recognise, and calls wasted on a GPU
-                warnings.filterwarnings("ignore", message="You are trying to run")
-            agent = kind(
-                ScaledCriticPolicy if policy.get("scale_critic") or policy.get("standardise_critic") else "MlpPolicy",
-                env,
-                n_steps=config.rollout_steps,
-                policy_kwargs=settings,
-                rollout_buffer_class=FrameRolloutBuffer if config.stack > 1 else None,
-                seed=seeds.algorithm,
-                device=config.device,
-                **horizon,
-                **config.algo_settings,
-            )
-    except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:
-        raise UsageError(f"{config.algo} does not take these settings ({error}): see its page in Stable-Baselines3.") from None
-    if policy.get("zero_critic"):
-        # Without a reward, targets and advantages then stay exactly 0 and the agent stays as it is. A critic that begins with
-        # random values is explored after like a bonus, once its advantages are scaled to unit variance (docs/design.md).
-        nn.init.zeros_(agent.policy.value_net.weight)
-        nn.init.zeros_(agent.policy.value_net.bias)
-    env.seed(seeds.environment)
-    agent.set_logger(Logger(None, []))
-    return agent
+    def forward(self, features: Tensor) -> Tensor:
+        outputs = self.linear(features)
+        return outputs if self.log_std is None else torch.cat([outputs, self.log_std.expand_as(outputs)], 1)
 
 
-def take_actor(policy: ActorCriticPolicy, other: dict[str, Tensor], source: str) -> None:
-    """Begins with the actor of another run's policy, as it was saved; the critic stays as it is."""
-    critic = ("value_net.", "mlp_extractor.value_net.", "vf_features_extractor.")
-    own = {name for name in policy.state_dict() if not name.startswith(critic)}
-    taken = {name: value for name, value in other.items() if name in own}
-    try:
-        if set(taken) != own:
-            raise RuntimeError
-        policy.load_state_dict(policy.state_dict() | taken)
-    except RuntimeError:
-        raise UsageError(
-            f"The actor of {source} does not fit: its task, policy.hidden and policy.convolutions must be these."
-        ) from None
+class Policy(nn.Module):
+    """Actor, critic and, where a bonus's returns do not end with an episode, a critic for those; no layer is shared.
+
+    (TRPO's trust region holds for the actor's parameters only, so a critic must not move them.)
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        settings: PolicySettings,
+        episodic: bool = True,
+    ) -> None:
+        super().__init__()
+        self.observation_space, self.settings = observation_space, settings
+        self.actions = distribution_of(action_space)
+        self.pictures = _is_picture(observation_space)
+        self.width = _width(observation_space)
+        if settings.convolutions and not self.pictures:
+            raise UsageError(f"convolutions are for pictures, uint8 of three dimensions, not for {observation_space}.")
+        if settings.scale_critic and not _is_bounded_vector(observation_space):
+            raise UsageError(f"scale_critic needs observations with bounds to scale by, not {observation_space}.")
+        if settings.standardise != "none" and self.pictures:
+            raise UsageError(f"standardise is for vectors, not for {observation_space}.")
+        self.moments = Moments(self.width) if settings.standardise != "none" else None
+        self.actor = self._network(settings.hidden, "actor")
+        self.critic = self._network(settings.critic_hidden or settings.hidden, "critic")
+        self.bonus_critic = None
+        if not episodic:
+            self.bonus_critic = self._network(settings.critic_hidden or settings.hidden, "critic")
+        for critic in (self.critic if settings.zero_critic else None, self.bonus_critic):
+            if critic is not None:
+                nn.init.zeros_(critic[-1].weight)
+                nn.init.zeros_(critic[-1].bias)
+
+    def _network(self, hidden: tuple[int, ...], role: str) -> nn.Sequential:
+        settings, layers = self.settings, list[nn.Module]()
+        width = self.width
+        if settings.convolutions:
+            layers, width = _convolutions(_channels_first(self.observation_space), settings.convolutions)
+        elif self.pictures:
+            layers.append(nn.Flatten())
+        elif role == "critic" and settings.scale_critic:
+            assert isinstance(self.observation_space, spaces.Box)
+            layers.append(Scaled(self.observation_space))
+        elif self.moments is not None and settings.standardise in (role, "both"):
+            layers.append(Standardised(self.moments))
+        for before, after in itertools.pairwise([width, *hidden]):
+            layers += [_linear(before, after, HIDDEN_GAIN), ACTIVATIONS[settings.activation]()]
+        last = hidden[-1] if hidden else width
+        if role == "critic":
+            return nn.Sequential(*layers, _linear(last, 1, VALUE_GAIN))
+        assert isinstance(self.actions, Categorical | Gaussian)
+        return nn.Sequential(*layers, Outputs(last, self.actions, math.log(settings.initial_std)))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def see(self, observations: Tensor) -> Tensor:
+        """Observations [M, ...] as environments give them -> what networks take: floats, pictures channels first, 0 to 1."""
+        space = self.observation_space
+        if self.pictures:
+            first = observations.permute(0, 3, 1, 2) if _channels_last(space) else observations
+            return first.float().mul_(1.0 / 255.0)
+        if isinstance(space, spaces.Discrete):
+            return nn.functional.one_hot((observations - int(space.start)).long(), int(space.n)).float()
+        if isinstance(space, spaces.MultiDiscrete):
+            parts = zip(observations.long().flatten(1).unbind(1), space.nvec.flatten().tolist(), strict=True)
+            return torch.cat([nn.functional.one_hot(part, count) for part, count in parts], 1).float()
+        return observations.flatten(1).float()
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray, generator: torch.Generator, deterministic: bool = False) -> np.ndarray:
+        """Actions for observations [N, ...], as an environment takes them."""
+        parameters = self.actor(self.see(torch.as_tensor(observations, device=self.device))).cpu()
+        noise = self.actions.noise(1, len(observations), generator)[0]
+        chosen = self.actions.mode(parameters) if deterministic else self.actions.sample(parameters, noise)
+        return self.actions.to_env(chosen.numpy())
+
+    def take_in(self, observations: Tensor) -> None:
+        """Takes observations [M, ...] into the moments that numbers are standardised by."""
+        if self.moments is not None:
+            self.moments.update(self.see(observations))
+
+    def take_actor(self, other: Mapping[str, Tensor], source: str) -> None:
+        """Begins with the actor of another run's policy, as it was saved; the critics stay as they are."""
+        taken = {name.removeprefix("actor."): value for name, value in other.items() if name.startswith("actor.")}
+        try:
+            self.actor.load_state_dict(taken)
+        except RuntimeError:
+            raise UsageError(
+                f"The actor of {source} does not fit: its task, policy.hidden and policy.convolutions must be these."
+            ) from None
+
+
+def _linear(before: int, after: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(before, after)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _convolutions(shape: tuple[int, ...], wanted: tuple[tuple[int, ...], ...]) -> tuple[list[nn.Module], int]:
+    """Layers for pictures of this shape, channels first, and the width of what they give."""
+    channels, height, width = shape
+    layers: list[nn.Module] = []
+    for filters, kernel, stride in wanted:
+        layer = nn.Conv2d(channels, filters, kernel, stride)
+        nn.init.orthogonal_(layer.weight, HIDDEN_GAIN)
+        assert layer.bias is not None
+        nn.init.zeros_(layer.bias)
+        layers += [layer, nn.ReLU()]
+        channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    if min(height, width) < 1:
+        raise UsageError(f"Images of shape {shape} are too small for the convolutions {wanted}.")
+    return [*layers, nn.Flatten()], channels * height * width
+
+
+def _is_picture(space: spaces.Space) -> bool:
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def _is_bounded_vector(space: spaces.Space) -> bool:
+    return is_bounded(space) and np.issubdtype(space.dtype, np.floating)
+
+
+def _channels_last(space: spaces.Space) -> bool:
+    """Whether a picture's channels are its last dimension, as `ex2.inputs` tells it."""
+    assert space.shape is not None
+    return space.shape[2] < space.shape[0]
+
+
+def _channels_first(space: spaces.Space) -> tuple[int, ...]:
+    assert space.shape is not None
+    return (space.shape[2], *space.shape[:2]) if _channels_last(space) else tuple(space.shape)
+
+
+def _width(space: spaces.Space) -> int:
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise UsageError(f"A policy does not take observations of {space}: use Box, Discrete, MultiDiscrete or MultiBinary.")
+    return int(spaces.flatdim(space))
+
+

@@ -1,171 +1,370 @@
-"""Rollouts with one pass of the actor a step: the critic sees them once they are complete, all at once."""
+"""Collecting a rollout: an actor and its environments, in one or two groups that take turns.
+
+With two groups, the actor acts for one while the environments of the other are stepped in a thread (games and physics leave
+Python alone meanwhile). Who acts when is fixed and every draw is made beforehand, so a run repeats to the bit. Critics see a
+rollout once it is complete, all at once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
-from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.preprocessing import preprocess_obs
-from stable_baselines3.common.vec_env import VecEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor, nn
-from torch.distributions import Categorical, Normal
 
-from ex2.training.frames import FrameRolloutBuffer
+from ex2.batch import Batch
+from ex2.errors import UsageError
+from ex2.training.policy import Policy
 
-CHUNK = {"cpu": 4_000_000, "cuda": 200_000_000}
+Array = np.ndarray
+SCORE_EPISODES = 20
+"""A score is the mean return, without any bonus, of this many last episodes."""
+AT_ONCE = {"cpu": 4_000_000, "cuda": 200_000_000}
 """Numbers in the observations that go through a network at once, by device: a processor does more in its caches."""
 
 
-def prepared(policy: ActorCriticPolicy, observations: Any) -> Tensor:
-    """Observations as environments give them -> what networks take, on the policy's device: floats, images from 0 to 1."""
-    found = torch.as_tensor(observations, device=policy.device)
-    if not isinstance(policy.observation_space, spaces.Box):
-        return preprocess_obs(found, policy.observation_space)  # type: ignore[return-value]
-    if found.dtype == torch.uint8 and found.ndim == 4 and policy.normalize_images:
-        return found.float().mul_(1.0 / 255.0)
-    return found.float()
-
-
-def actor_of(policy: ActorCriticPolicy) -> nn.Sequential:
-    """Prepared observations [M, ...] -> logits, or means, [M, A]."""
-    return nn.Sequential(policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net)
-
-
-def critic_of(policy: ActorCriticPolicy) -> nn.Sequential:
-    """Prepared observations [M, ...] -> values [M, 1]."""
-    return nn.Sequential(policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net)
-
-
-def distribution(outputs: Tensor, log_std: Tensor | None) -> Normal | Categorical:
-    """The distribution of actions that an actor's outputs make: around means, or over choices."""
-    if log_std is None:
-        return Categorical(logits=outputs, validate_args=False)
-    return Normal(outputs, log_std.exp(), validate_args=False)
-
-
-def log_chances(choice: Normal | Categorical, actions: Tensor) -> Tensor:
-    """The log-likelihood of each of the actions [M] or [M, A] -> [M]."""
-    found = choice.log_prob(actions)
-    return found if found.ndim == 1 else found.sum(1)
-
-
 class Observations:
-    """The observations of a rollout by their rows in [T * N], prepared when asked for; each frame is held once."""
+    """The observations of a rollout by their rows in [T * N], on the device, as a network sees them when asked for.
 
-    def __init__(self, buffer: RolloutBuffer, policy: ActorCriticPolicy) -> None:
-        held = buffer.observations.reshape(buffer.buffer_size * buffer.n_envs, *buffer.observations.shape[2:])
-        self._policy = policy
-        self._held = torch.as_tensor(held, device=policy.device)
-        self._frames = None
-        if isinstance(buffer, FrameRolloutBuffer):
-            self._frames = torch.as_tensor(buffer.frames, device=policy.device)
-            self._held = self._held.long()
-        self._chunk = max(CHUNK.get(policy.device.type, CHUNK["cpu"]) // math.prod(buffer.obs_shape), 1)
+    Stacks of frames are held as a pool [P, height, width] with each frame once, and where a stack's frames lie in it.
+    """
+
+    def __init__(self, held: Tensor, see: Callable[[Tensor], Tensor], frames: Tensor | None = None) -> None:
+        self.held, self.frames, self._see = held, frames, see
+        numbers = math.prod(held.shape[1:]) * (1 if frames is None else math.prod(frames.shape[1:]))
+        self._at_once = max(AT_ONCE.get(held.device.type, AT_ONCE["cpu"]) // max(numbers, 1), 1)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
-    @property
-    def rows(self) -> Tensor:
-        """All of them."""
-        return torch.arange(len(self), device=self._held.device)
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """As a network sees them."""
+        some = self.held[rows]
+        return self._see(some if self.frames is None else self.frames[some])
 
-    def chunks(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """As many rows at once as a network should see, and their observations."""
-        for some in rows.split(self._chunk):
-            found = self._held[some]
-            yield some, prepared(self._policy, found if self._frames is None else self._frames[found])
+    def chunks(self, rows: Tensor | None = None) -> Iterator[tuple[Tensor | slice, Tensor]]:
+        """As many rows at once as a network should see, and their observations; all of them by default."""
+        if rows is None:
+            for start in range(0, len(self), self._at_once):
+                part = slice(start, min(start + self._at_once, len(self)))
+                yield part, self[part]
+        else:
+            for some in rows.split(self._at_once):
+                yield some, self[some]
 
     @torch.no_grad()
     def through(self, network: nn.Module) -> Tensor:
         """What a network makes of all of them."""
-        return torch.cat([network(seen) for _, seen in self.chunks(self.rows)])
+        return torch.cat([network(seen) for _, seen in self.chunks()])
 
 
-def actions_of(buffer: RolloutBuffer) -> Tensor:
-    """The actions of a rollout, [T * N] or [T * N, A], on the policy's device."""
-    actions = torch.as_tensor(buffer.actions, device=buffer.device).flatten(0, 1)
-    return actions.squeeze(1) if isinstance(buffer.action_space, spaces.Discrete) else actions
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N environments, and what actor and critic made of them. Rows of the first three are [T * N]."""
+
+    observations: Observations
+    actions: Tensor
+    parameters: Tensor
+    """Of the distributions that the actions were drawn from."""
+    batch: Batch
+    """What a bonus sees, in main memory."""
+    rewards: Array
+    """[T, N], clipped if the agent learns from clipped ones."""
+    log_probs: Array
+    """[T, N]."""
+    values: Array
+    """[T + 1, N], the last of what the rollout ended with."""
+    final_values: Array
+    """[T, N]: what the critic expects behind a time limit, where one cut an episode short; else 0."""
+    ends: Array
+    """[T, N]."""
+    last: Tensor
+    """[N, ...]: the observations that the rollout ended with, on the device."""
 
 
-def fit_critic(
-    critic: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    seen: Observations,
-    returns: Any,
-    *,
-    epochs: int,
-    batch_size: int,
-    generator: torch.Generator | None = None,
-) -> float:
-    """Fits a critic to the returns [T, N] of a rollout; returns its mean squared error on the way."""
-    weights, errors = list(critic.parameters()), []
-    targets = torch.as_tensor(returns, dtype=torch.float32, device=seen.rows.device).flatten()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(seen), generator=generator).to(targets.device).split(batch_size):
-            optimiser.zero_grad()
-            for some, observations in seen.chunks(rows):
-                error = (critic(observations).squeeze(1) - targets[some]).square().sum()
-                (error / len(rows)).backward(inputs=weights)
-                errors.append(error.detach())
-            optimiser.step()
-    return torch.stack(errors).sum().item() / (epochs * len(seen)) if errors else 0.0
+class Seen:
+    """What T steps of N environments show, as it comes in: in main memory, and on the device that networks run on."""
+
+    def __init__(self, steps: int, count: int, like: Array, device: torch.device) -> None:
+        self.steps, self.device = steps, device
+        self.host = np.zeros((steps + 1, count, *like.shape[1:]), like.dtype)
+        self.held = torch.from_numpy(self.host)
+        if device.type != "cpu":
+            self.held = torch.zeros_like(self.held, device=device)
+        self.finals: list[tuple[int, Array, Array]] = []
+
+    def put(self, step: int, where: slice, observation: Array, begun: Array) -> None:
+        """The observations that a step begins with, and which of them are the first of an episode."""
+        self.host[step, where] = observation
+        if self.device.type != "cpu":
+            self.held[step, where] = torch.from_numpy(self.host[step, where]).to(self.device, non_blocking=True)
+
+    def now(self, step: int, where: slice) -> Tensor:
+        """Observations [n, ...] on the device, the newest of these environments."""
+        return self.held[step, where]
+
+    def end(self, step: int, indices: Array, final: Array) -> None:
+        """The last observations of episodes that ended with a step, [M, ...]."""
+        self.finals.append((step, indices, final))
+
+    def cut(self, truncated: Array) -> Array | None:
+        """The last observations of episodes that a time limit cut short, in the order of `truncated` [T, N]."""
+        found = [final[truncated[step, indices]] for step, indices, final in self.finals]
+        return np.concatenate(found) if found and truncated.any() else None
+
+    def observations(self, see: Callable[[Tensor], Tensor]) -> Observations:
+        return Observations(self.held[:-1].flatten(0, 1), see)
+
+    def states(self) -> tuple[Array, Array]:
+        """What each step began with and what it led to, [T, N, ...], as a bonus sees them."""
+        return self._over(self.host)
+
+    def _over(self, states: Array) -> tuple[Array, Array]:
+        """States [T + 1, N, ...] -> those before and those behind a step, which may be the last of an episode."""
+        if not self.finals:
+            return states[:-1], states[1:]
+        after = states[1:].copy()
+        for step, indices, final in self.finals:
+            after[step, indices] = final if final.ndim == after.ndim - 1 else final[:, -1:]
+        return states[:-1], after
 
 
-class Rollouts(OnPolicyAlgorithm):
-    """An on-policy algorithm of Stable-Baselines3 that collects rollouts faster; for Box and Discrete actions."""
+class SeenFrames(Seen):
+    """The same for stacks of frames [frames, height, width] of which each step adds one, the newest last: each is held once."""
 
-    def collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
-    ) -> bool:
-        policy, space, buffer = self.policy, self.action_space, rollout_buffer
-        policy.set_training_mode(False)
-        actor, log_std = actor_of(policy), getattr(policy, "log_std", None)
-        later = torch.zeros(env.num_envs)  # values and log chances of a step, which come when the rollout is complete
-        outputs: list[Tensor] = []
-        ends: list[tuple[int, int, Any]] = []  # step, environment and last observation of episodes cut short by a time limit
-        buffer.reset()
-        callback.on_rollout_start()
-        for step in range(n_rollout_steps):
-            with torch.no_grad():
-                outputs.append(actor(prepared(policy, self._last_obs)))
-                actions = distribution(outputs[-1], log_std).sample().cpu().numpy()
-            clipped = np.clip(actions, space.low, space.high) if isinstance(space, spaces.Box) else actions
-            new_obs, rewards, dones, infos = env.step(clipped)
-            self.num_timesteps += env.num_envs
-            callback.update_locals(locals())
-            if not callback.on_step():
-                return False
-            self._update_info_buffer(infos, dones)
-            for index in np.flatnonzero(dones).tolist():
-                if infos[index].get("TimeLimit.truncated", False):
-                    ends.append((step, index, infos[index]["terminal_observation"]))
-            shaped = actions.reshape(env.num_envs, -1)
-            buffer.add(self._last_obs, shaped, rewards, self._last_episode_starts, later, later)  # type: ignore[arg-type]
-            self._last_obs, self._last_episode_starts = new_obs, dones  # type: ignore[assignment]
-        values = self._complete(torch.cat(outputs), ends)
-        buffer.compute_returns_and_advantage(last_values=values, dones=dones)
-        callback.update_locals(locals())
-        callback.on_rollout_end()
-        return True
+    def __init__(self, steps: int, count: int, like: Array, device: torch.device) -> None:
+        super().__init__(steps, count, like[:, -1:], device)
+        self.stack, self.like = like.shape[1], like
+        self.older = np.zeros((self.stack - 1, count, *like.shape[2:]), like.dtype)  # frames before the first step's newest
+        self.begun: list[tuple[int, Array, Array]] = []  # step, environments, and their frames before the newest
+        self.newest: dict[int, Tensor] = {}
+
+    def put(self, step: int, where: slice, observation: Array, begun: Array) -> None:
+        self.host[step, where] = observation[:, -1:]
+        if step == 0:
+            self.older[:, where] = observation[:, :-1].swapaxes(0, 1)
+        elif begun.any():
+            indices = np.flatnonzero(begun)
+            self.begun.append((step, where.start + indices, observation[indices, :-1]))
+        self.newest[where.start] = torch.as_tensor(observation, device=self.device)
+
+    def now(self, step: int, where: slice) -> Tensor:
+        if where.stop - where.start == self.host.shape[1]:
+            return torch.cat([self.newest[start] for start in sorted(self.newest)])
+        return self.newest[where.start]
+
+    def observations(self, see: Callable[[Tensor], Tensor]) -> Observations:
+        steps, count, stack = self.steps, self.host.shape[1], self.stack
+        timeline = (stack - 1 + steps) * count  # older frames, then the newest of each step
+        at = np.arange(steps)[:, None, None] + np.arange(stack)
+        places = at * count + np.arange(count)[None, :, None]  # [T, N, frames]
+        begun = [(step, indices, frames) for step, indices, frames in self.begun if step < steps]
+        extra = np.concatenate([frames for _, _, frames in begun]) if begun else self.older[:0, :0].reshape(0, *self.like.shape[2:])
+        if begun:
+            step = np.concatenate([np.full(len(indices), step) for step, indices, _ in begun])
+            env = np.concatenate([indices for _, indices, _ in begun])
+            first = timeline + np.arange(len(step)) * (stack - 1)
+            for since in reversed(range(stack - 1)):  # steps since it began; a later beginning overrides an earlier one
+                there = step + since < steps
+                own = stack - 1 - since  # frames that are still of its first stack
+                places[step[there] + since, env[there], :own] = first[there, None] + since + np.arange(own)
+        frames = [self.older, self.host[:-1, :, 0]]
+        pool = np.concatenate([part.reshape(-1, *self.like.shape[2:]) for part in (*frames, extra)])
+        held = torch.as_tensor(places.reshape(-1, stack), device=self.device)
+        return Observations(held, see, torch.as_tensor(pool, device=self.device))
+
+
+class Group:
+    """Environments that are stepped together: some of all, `where` says which."""
+
+    def __init__(self, env: VectorEnv, where: slice, pool: ThreadPoolExecutor | None) -> None:
+        self.env, self.where, self._pool = env, where, pool
+        self.observation: Array = np.zeros(0)
+        self._arriving: Future[Any] | None = None
+        self._arrived: Any = None
+
+    def send(self, actions: Array) -> None:
+        if self._pool is None:
+            self._arrived = self.env.step(actions)
+        else:
+            self._arriving = self._pool.submit(self.env.step, actions)
+
+    def receive(self) -> tuple[Any, ...]:
+        if self._arriving is None:
+            return self._arrived
+        arrived, self._arriving = self._arriving.result(), None
+        return arrived
+
+
+class Collector:
+    """Steps environments with a policy, and knows how their episodes stand.
+
+    Args:
+        envs: one or two vector environments with AutoresetMode.SAME_STEP: only then is every step a real transition.
+        steps: of each environment in a rollout.
+        clip_reward: whether the agent learns from rewards clipped to [-1, 1]; episodes' returns are of the rewards as they are.
+        stack: frames in an observation, [frames, height, width], the newest last; the bonus sees that one.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[VectorEnv],
+        policy: Policy,
+        steps: int,
+        *,
+        seed: int,
+        generator: torch.Generator,
+        clip_reward: bool = False,
+        stack: int = 1,
+    ) -> None:
+        for env in envs:
+            mode = env.metadata.get("autoreset_mode")
+            if mode is not AutoresetMode.SAME_STEP:
+                raise UsageError(f"{env} has the autoreset mode {mode}: training needs AutoresetMode.SAME_STEP.")
+        self.policy, self.steps, self.clip_reward, self.stack = policy, steps, clip_reward, stack
+        self.generator = generator
+        self.episodes: deque[float] = deque(maxlen=SCORE_EPISODES)
+        self.count = sum(env.num_envs for env in envs)
+        self._pool = ThreadPoolExecutor(len(envs), thread_name_prefix="group") if len(envs) > 1 else None
+        self.groups: list[Group] = []
+        for env in envs:
+            begin = sum(group.env.num_envs for group in self.groups)
+            self.groups.append(Group(env, slice(begin, begin + env.num_envs), self._pool))
+        self.returns = np.zeros(self.count)
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """Begins all episodes: environment i has the seed + i."""
+        for group in self.groups:
+            group.observation, _ = group.env.reset(seed=seed + group.where.start)
+        self.returns[:] = 0.0
+
+    @property
+    def score(self) -> float:
+        return float(np.mean(self.episodes)) if self.episodes else float("nan")
 
     @torch.no_grad()
-    def _complete(self, outputs: Tensor, ends: list[tuple[int, int, Any]]) -> Tensor:
-        """Adds values, log chances and what the critic expects behind a time limit; returns the values behind the last step."""
-        policy, buffer, critic = self.policy, self.rollout_buffer, critic_of(self.policy)
-        buffer.values[:] = Observations(buffer, policy).through(critic).cpu().numpy().reshape(buffer.values.shape)
-        chances = log_chances(distribution(outputs, getattr(policy, "log_std", None)), actions_of(buffer))
-        buffer.log_probs[:] = chances.cpu().numpy().reshape(buffer.log_probs.shape)
-        if ends:
-            last = critic(prepared(policy, np.stack([observation for _, _, observation in ends])))
-            for (step, index, _), value in zip(ends, last.flatten().tolist(), strict=True):
-                buffer.rewards[step, index] += self.gamma * value
-        return critic(prepared(policy, self._last_obs))
+    def collect(self) -> Rollout:
+        """A rollout with the policy as it is."""
+        policy, steps, count = self.policy, self.steps, self.count
+        seen = (Seen if self.stack == 1 else SeenFrames)(steps, count, self.groups[0].observation, policy.device)
+        noise = policy.actions.noise(steps, count, self.generator).to(policy.device)
+        actions: list[Tensor] = []
+        parameters: list[Tensor] = []
+        rewards = np.zeros((steps, count), np.float32)
+        terminated, truncated = np.zeros((steps, count), bool), np.zeros((steps, count), bool)
+        for group in self.groups:
+            seen.put(0, group.where, group.observation, np.ones(group.env.num_envs, bool))
+        for step in range(steps):
+            for group in self.groups:
+                where = group.where
+                if step:
+                    self._arrive(group, step - 1, seen, rewards, terminated, truncated)
+                outputs = policy.actor(policy.see(seen.now(step, where)))
+                chosen = policy.actions.sample(outputs, noise[step, where])
+                group.send(policy.actions.to_env(chosen.cpu().numpy()))
+                parameters.append(outputs)
+                actions.append(chosen)
+        for group in self.groups:
+            self._arrive(group, steps - 1, seen, rewards, terminated, truncated)
+        observations = seen.observations(policy.see)
+        drawn = torch.cat(actions), torch.cat(parameters)
+        return self._complete(observations, seen, *drawn, rewards, terminated, truncated)
+
+    def _arrive(
+        self, group: Group, step: int, seen: Seen, rewards: Array, terminated: Array, truncated: Array
+    ) -> None:
+        """Takes in what the environments of a group answered to their actions."""
+        observation, reward, ended, cut, infos = group.receive()
+        where = group.where
+        if not math.isfinite(reward.sum()):
+            self._refuse(reward, "reward", np.arange(where.start, where.stop), step)
+        if observation.dtype.kind == "f" and not math.isfinite(observation.sum()):
+            self._refuse(observation, "observation", np.arange(where.start, where.stop), step)
+        rewards[step, where] = np.clip(reward, -1.0, 1.0) if self.clip_reward else reward
+        terminated[step, where], truncated[step, where] = ended, cut & ~ended
+        done = ended | cut
+        self.returns[where] += reward
+        if done.any():
+            indices = np.flatnonzero(done)
+            final = np.stack([infos["final_obs"][index] for index in indices])
+            if final.dtype.kind == "f" and not np.isfinite(final).all():
+                self._refuse(final, "last observation of an episode", where.start + indices, step)
+            seen.end(step, where.start + indices, final)
+            died = infos.get("died")  # an episode that a crash has cut short is no score
+            whole = indices if died is None else indices[~np.asarray(died)[indices]]
+            self.episodes.extend(self.returns[where.start + whole].tolist())
+            self.returns[where.start + indices] = 0.0
+        seen.put(step + 1, where, observation, done)
+        group.observation = observation
+
+    def _refuse(self, values: Array, name: str, envs: Array, step: int) -> None:
+        """Names the environment, of those the values are of, that gave a number no agent can learn from."""
+        bad = ~np.isfinite(values)
+        if bad.any():  # else only their sum was too large
+            index = int(np.argwhere(bad)[0][0])
+            raise UsageError(
+                f"The {name} of environment {envs[index]} at step {step} of the rollout is {values[index]}: "
+                "environments must give finite numbers."
+            )
+
+    def _complete(
+        self,
+        observations: Observations,
+        seen: Seen,
+        actions: Tensor,
+        parameters: Tensor,
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+    ) -> Rollout:
+        """Adds log-probabilities, values, and what the critic expects behind time limits."""
+        policy, shape = self.policy, rewards.shape
+        log_probs = policy.actions.log_prob(parameters, actions)
+        last = seen.now(self.steps, slice(0, self.count))
+        values = torch.cat([observations.through(policy.critic), policy.critic(policy.see(last))])
+        final_values = np.zeros(shape, np.float32)
+        ends = seen.cut(truncated)
+        if ends is not None:
+            found = policy.critic(policy.see(torch.as_tensor(ends, device=policy.device)))
+            final_values[truncated] = found.flatten().cpu().numpy()
+        shaped = actions.cpu().numpy().reshape(*shape, *actions.shape[1:])
+        before, after = seen.states()
+        return Rollout(
+            observations=observations,
+            actions=actions,
+            parameters=parameters,
+            batch=Batch.of(before, shaped, after, terminated, truncated),
+            rewards=rewards,
+            log_probs=log_probs.cpu().numpy().reshape(shape),
+            values=values.flatten().cpu().numpy().reshape(len(rewards) + 1, -1),
+            final_values=final_values,
+            ends=terminated | truncated,
+            last=last,
+        )
+
+    def state(self, exact: bool) -> dict[str, Any]:
+        """How the episodes stand; of environments that can be saved in the middle of one, all that the next step depends on."""
+        envs = [{"env": group.env.unwrapped.get_state(), "obs": group.observation} for group in self.groups] if exact else None
+        return {"episodes": list(self.episodes), "returns": self.returns.copy(), "envs": envs}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.episodes = deque(state["episodes"], maxlen=SCORE_EPISODES)
+        if state["envs"] is not None:
+            self.returns = np.array(state["returns"])
+            for group, saved in zip(self.groups, state["envs"], strict=True):
+                group.env.unwrapped.set_state(saved["env"])
+                group.observation = np.array(saved["obs"])
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+        for group in self.groups:
+            group.env.close()

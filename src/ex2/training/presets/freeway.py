@@ -1,0 +1,5 @@
+"""Freeway."""
+
+from ex2.training.presets.atari import atari
+
+PRESET = atari(weight=1e-5, kl_weight=0.1)

@@ -1,0 +1,126 @@
+"""Generalised advantage estimation (Schulman et al. 2016), for streams of rewards that end with episodes and for those that
+go on; and a critic's fit to the returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ex2.training.rollout import Observations
+
+Array = np.ndarray
+STREAM_EPOCHS, STREAM_BATCH, STREAM_RATE = 4, 500, 1e-3  # of the critic of a stream that does not end
+
+
+def advantages(
+    rewards: Array, values: Array, gamma: float, gae_lambda: float, ends: Array | None = None, final_values: Array | None = None
+) -> Array:
+    """The advantages of each step [T, N], from rewards [T, N] and values [T + 1, N].
+
+    Where an episode ends, [T, N], nothing follows but `final_values`: what is expected behind a time limit. Without `ends`
+    the stream goes on over them.
+
+    >>> advantages(np.ones((2, 1)), np.zeros((3, 1)), gamma=0.5, gae_lambda=1.0).ravel().tolist()
+    [1.5, 1.0]
+    """
+    goes_on = np.ones_like(rewards) if ends is None else 1.0 - ends.astype(rewards.dtype)
+    errors = rewards + gamma * goes_on * values[1:] - values[:-1]
+    if final_values is not None:
+        errors = errors + gamma * final_values
+    decay = gamma * gae_lambda * goes_on
+    found = np.zeros_like(errors)
+    running = np.zeros_like(errors[0])
+    for step in range(len(errors) - 1, -1, -1):
+        running = errors[step] + decay[step] * running
+        found[step] = running
+    return found
+
+
+def fit_critic(
+    critic: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    observations: Observations,
+    returns: Array,
+    *,
+    epochs: int,
+    batch_size: int,
+    generator: torch.Generator,
+) -> float:
+    """Fits a critic to the returns [T, N] of a rollout; returns its mean squared error on the way."""
+    weights, errors = list(critic.parameters()), list[Tensor]()
+    targets = torch.as_tensor(returns, dtype=torch.float32, device=observations.held.device).flatten()
+    for _ in range(epochs):
+        for rows in torch.randperm(len(observations), generator=generator).to(targets.device).split(batch_size):
+            optimizer.zero_grad()
+            for some, seen in observations.chunks(rows):
+                error = (critic(seen).squeeze(1) - targets[some]).square().sum()
+                (error / len(rows)).backward(inputs=weights)
+                errors.append(error.detach())
+            optimizer.step()
+    return torch.stack(errors).sum().item() / (epochs * len(observations)) if errors else 0.0
+
+
+def explained_variance(values: Array, returns: Array) -> float:
+    """The share of the returns' variance that the values foresaw; NaN where there was none."""
+    spread = float(np.var(returns))
+    return float("nan") if spread == 0 else float(1.0 - np.var(returns - values) / spread)
+
+
+class Stream:
+    """Returns of a bonus that do not end with an episode, with a critic of their own (Burda et al. 2018, section 2.3).
+
+    What an agent has learned of the world is not lost when it dies, so neither should be what it may still find: with returns
+    that go on into the next episode, a risk on the way to something new costs no more than the way back.
+    """
+
+    def __init__(self, critic: nn.Module, gamma: float, gae_lambda: float, seed: int) -> None:
+        self.critic, self.gamma, self.gae_lambda = critic, gamma, gae_lambda
+        self.optimizer = torch.optim.Adam(critic.parameters(), STREAM_RATE)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.scale = 0.0  # of the values: the deviation of the first rollout's returns, which may be in the hundreds
+
+    def advantages(self, scores: Array, observations: Observations, last: Tensor) -> Array:
+        """The advantages of a rollout's scores [T, N], and a fit of the critic to their returns.
+
+        `last` is what a network sees of the observations that the next rollout begins with, [N, ...].
+        """
+        if not self.scale:  # the critic's values are 0, whatever their scale
+            none = np.zeros((len(scores) + 1, scores.shape[1]))
+            self.scale = float(advantages(scores.astype(np.float64), none, self.gamma, 1.0).std())
+        with torch.no_grad():
+            values = torch.cat([observations.through(self.critic), self.critic(last)])
+        values = self.scale * values.cpu().numpy().reshape(len(scores) + 1, -1)
+        found = advantages(scores, values, self.gamma, self.gae_lambda)
+        fit_critic(
+            self.critic,
+            self.optimizer,
+            observations,
+            (found + values[:-1]) / (self.scale or 1.0),
+            epochs=STREAM_EPOCHS,
+            batch_size=STREAM_BATCH,
+            generator=self.generator,
+        )
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "scale": self.scale,
+            "critic": self.critic.state_dict(),
+            "optimizer": self.optimizer.state_dict()["state"],
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.scale = float(state["scale"])
+        self.critic.load_state_dict(state["critic"])
+        load_moments(self.optimizer, state["optimizer"])
+        self.generator.set_state(state["generator"])
+
+
+def load_moments(optimizer: torch.optim.Optimizer, moments: dict[int, Any]) -> None:
+    """Adam's moments as they were saved; its settings stay those it was made with."""
+    copied = {index: {name: value.clone() for name, value in own.items()} for index, own in moments.items()}
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": copied})

@@ -1,0 +1,223 @@
+"""A run is a folder: configuration, metrics, checkpoint, summary. `train` makes one, `Run` opens it, with no environment."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ex2.bonus import Bonus
+from ex2.errors import UsageError
+from ex2.training import checkpoint
+from ex2.training.config import Config, configure, read_json
+from ex2.training.loop import Trainer, build_bonus, build_policy
+from ex2.training.metrics import Metrics, Row, read
+from ex2.training.policy import Policy
+from ex2.training.spaces import unpack_space
+
+CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
+
+Listener = Callable[[Row], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run stands: its score is the environment's own return, the mean of the last 20 episodes."""
+
+    folder: Path
+    config: Config
+    steps: int
+    score: float
+    seconds: float
+    bonus_share: float
+    """The share of those seconds that went into the bonus."""
+
+    @property
+    def finished(self) -> bool:
+        return self.steps >= self.config.steps
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The agent and the bonus of a run, as its last checkpoint left them."""
+
+    policy: Policy
+    bonus: Bonus
+    steps: int
+
+
+class Run:
+    """A run's folder.
+
+    >>> Run("runs/maze-0").history()["score"]  # doctest: +SKIP
+    array([-200. , -200. , ..., -61.4])
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @cached_property
+    def config(self) -> Config:
+        """What the run was started with."""
+        return Config.load(self.folder / CONFIG)
+
+    def history(self) -> dict[str, np.ndarray]:
+        """What was reported, column by column, a number for each iteration; NaN where there was nothing to report."""
+        path = self.folder / "metrics.csv"
+        if not path.exists():
+            raise UsageError(f"{self.folder} is not a run: it has no metrics.csv.")
+        rows = read(path)
+        columns = dict.fromkeys(name for row in rows for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in rows]) for name in columns}
+
+    def load(self) -> Loaded:
+        """The policy and the bonus as the last checkpoint left them. No environment is made."""
+        state, config = self._checkpoint()
+        try:
+            spaces = {name: unpack_space(packed) for name, packed in state["spaces"].items()}
+            policy = build_policy(config, spaces["observation"], spaces["action"])
+            bonus = build_bonus(config, spaces["observation"], spaces["action"])
+            policy.load_state_dict(state["policy"])
+            bonus.load_state_dict(state["bonus"])
+            return Loaded(policy, bonus, state["steps"])
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise self._misfit(error) from None
+
+    def trainer(self) -> Trainer:
+        """The whole run in memory, environments included."""
+        state, config = self._checkpoint()
+        trainer = Trainer(config)
+        try:
+            trainer.load_state(state)
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            trainer.collector.close()
+            raise self._misfit(error) from None
+        return trainer
+
+    def resume(self, *, steps: int | None = None, listener: Listener | None = None) -> Result:
+        """Goes on from the last checkpoint, exactly as if it had never stopped; games go on with fresh episodes.
+
+        `steps` ends the session there instead of at the configured length, which stays what schedules run over.
+        """
+        return _run(self.trainer(), self.folder, listener, until=steps)
+
+    def _checkpoint(self) -> tuple[dict[str, Any], Config]:
+        """The last checkpoint, and the configuration; on the CPU where the GPU it was trained on is missing."""
+        values = read_json(self.folder / CONFIG)
+        device = str(values.get("device", "cpu"))
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            warnings.warn(f"The run {self.folder} is of {device}, which is not here: it is opened on the CPU.", stacklevel=3)
+            values["device"] = "cpu"
+        config = Config.of_file(values, self.folder / CONFIG)
+        return checkpoint.load(self.folder / CHECKPOINT), config
+
+    def _misfit(self, error: Exception) -> checkpoint.CheckpointError:
+        path, first = self.folder / CHECKPOINT, str(error).splitlines()[0] if str(error) else type(error).__name__
+        return checkpoint.CheckpointError(f"{path} does not belong to the configuration beside it ({first}).")
+
+
+def train(
+    task: str,
+    bonus: str = "kernel-exemplar",
+    *,
+    out: str | Path | None = None,
+    algo: str = "trpo",
+    steps: int | None = None,
+    seed: int = 0,
+    overrides: dict[str, Any] | None = None,
+    listener: Listener | None = None,
+    **fields: Any,
+) -> Result:
+    """Trains an agent on a task with a bonus, and leaves a run folder behind.
+
+    Args:
+        task: as `ex2 tasks` lists them, or the id of any Gymnasium environment.
+        bonus, algo: names, as `ex2 bonuses` lists them; "trpo" or "ppo".
+        out: the run's folder, which must not exist; by default runs/TASK-BONUS-SEED.
+        steps, seed: the length in environment steps, and the seed of everything random.
+        overrides: settings on top of the preset, such as {"bonus.k": 1, "weight.start": 0.5}.
+        listener: called with each iteration's metrics.
+        fields: other fields of `ex2.training.config.Config`, such as num_envs or device.
+    """
+    config = configure(task, bonus, algo=algo, steps=steps, seed=seed, overrides=overrides, **fields)
+    folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-')}-{bonus}-{seed}"
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
+    actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
+    trainer = Trainer(config)
+    try:
+        if actor:
+            trainer.policy.take_actor(actor, config.actor_of)
+        folder.mkdir(parents=True, exist_ok=True)
+        config.save(folder / CONFIG)
+        checkpoint.save(folder / CHECKPOINT, trainer.state())
+    except OSError as error:
+        trainer.collector.close()
+        raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): choose another --out.") from None
+    except UsageError:
+        trainer.collector.close()
+        raise
+    return _run(trainer, folder, listener)
+
+
+def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None) -> Result:
+    """`Run(folder).resume()`."""
+    return Run(folder).resume(steps=steps, listener=listener)
+
+
+def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int | None = None) -> Result:
+    config = trainer.config
+    metrics = Metrics(folder, trainer.steps)
+    iterations = 0
+    saved = trainer.steps
+    try:
+        with _stop_requests() as stop:
+            while trainer.steps < min(until or config.steps, config.steps) and not stop.is_set():
+                row = trainer.iterate()
+                metrics.write(row)
+                iterations += 1
+                if iterations % config.checkpoint_every == 0:
+                    checkpoint.save(folder / CHECKPOINT, trainer.state())
+                    saved = trainer.steps
+                if listener:
+                    listener(row)
+            if saved != trainer.steps:
+                checkpoint.save(folder / CHECKPOINT, trainer.state())
+    finally:
+        metrics.close()
+        trainer.collector.close()
+    share = trainer.bonus_seconds / max(trainer.seconds, 1e-9)
+    result = Result(folder, config, trainer.steps, trainer.collector.score, trainer.seconds, share)
+    summary = {"steps": result.steps, "score": result.score, "seconds": result.seconds, "bonus_share": result.bonus_share}
+    (folder / SUMMARY).write_text(json.dumps(summary | {"finished": result.finished}, indent=2) + "\n")
+    return result
+
+
+@contextmanager
+def _stop_requests() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM ask for a stop after the iteration under way; a second Ctrl-C stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
