@@ -25,8 +25,8 @@ from gymnasium.vector.utils import batch_space
 from PIL import Image
 
 from ex2.errors import UsageError
-from ex2.tasks import Plan
 from ex2.tasks.doom_map import START, VEST, find_map, walls
+from ex2.tasks.map import Map
 from ex2.tasks.seeding import seeds_for
 from ex2.tasks.single import Single
 
@@ -236,14 +236,12 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self._pool.shutdown()
 
 
-def plan() -> Plan:
-    """The rooms as a map."""
-    return Plan(("x (map units)", "y (map units)"), walls(), START, VEST)
-
-
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the player is, [N, 2]."""
-    return infos["position"][:, :2]
+def make_map() -> Map:
+    """The rooms as a map, by where the game says that the player is."""
+    lines = walls()
+    (left, bottom), (right, top) = lines.min(axis=(0, 1)).tolist(), lines.max(axis=(0, 1)).tolist()
+    axes = ("x (map units)", "y (map units)")
+    return Map(axes, lambda seen, infos: infos["position"][:, :2], (left, right, bottom, top), lines, START, VEST)
 
 
 def make_env(render_mode: str | None = None, **settings: Any) -> Single:

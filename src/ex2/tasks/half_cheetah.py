@@ -15,8 +15,8 @@ import mujoco
 import numpy as np
 
 from ex2.errors import UsageError
-from ex2.tasks import Plan
 from ex2.tasks.drawing import Screen
+from ex2.tasks.map import Map
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
 
 THRESHOLD = 5.0  # m of the centre of mass from the origin, either way
@@ -74,14 +74,9 @@ class SparseHalfCheetah(MujocoTask):
         return self._screen.draw(state)
 
 
-def plan() -> Plan:
+def make_map() -> Map:
     """The way as a map."""
-    return Plan(("x of the centre of mass (m)",), goal=(-THRESHOLD, THRESHOLD))
-
-
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the centre of mass is, [N, 1]."""
-    return observations[:, 17:18]
+    return Map(("x of the centre of mass (m)",), lambda seen, infos: seen[:, 17:18], goal=(-THRESHOLD, THRESHOLD))
 
 
 def make_env(physics_steps: int = PHYSICS_STEPS, **settings: Any) -> MujocoEnv:

@@ -14,8 +14,8 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from ex2.tasks import Plan
 from ex2.tasks.drawing import Canvas, segment_distance
+from ex2.tasks.map import Map
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv
 
 HALF_WIDTH = 0.3  # m, from the centre of the arena to the middle of its outer walls
@@ -54,23 +54,11 @@ def in_goal_region(positions: Array) -> Array:
     return (positions[..., 0] > GOAL_REGION_X) & (positions[..., 1] < GOAL_REGION_Y)
 
 
-class Arena:
-    """The maze as a map, for pictures."""
-
-    extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
-    walls, start, goal = WALLS, START, GOAL
-
-    @staticmethod
-    def reachable(cells: int) -> Array:
-        """bool [cells, cells], y first: where the middle of the ball can be."""
-        middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
-        points = np.stack(np.meshgrid(middle, middle), axis=-1)
-        return (
-            np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
-        )
-
-
-ARENA = Arena()
+def reachable(cells: int) -> Array:
+    """bool [cells, cells], y first: where the middle of the ball can be."""
+    middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
+    points = np.stack(np.meshgrid(middle, middle), axis=-1)
+    return np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
 
 
 class Maze(MujocoTask):
@@ -110,14 +98,10 @@ class Maze(MujocoTask):
         return canvas.picture()
 
 
-def plan() -> Plan:
-    """The arena as a map."""
-    return Plan(("x (m)", "y (m)"), WALLS, tuple(START), tuple(GOAL))
-
-
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the ball is, [N, 2]."""
-    return observations
+def make_map() -> Map:
+    """The arena as a map, by the ball's position."""
+    extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
+    return Map(("x (m)", "y (m)"), lambda seen, infos: seen, extent, WALLS, tuple(START), tuple(GOAL), reachable)
 
 
 def make_env(**settings: Any) -> MujocoEnv:

@@ -12,8 +12,8 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from ex2.tasks import Plan
 from ex2.tasks.drawing import Canvas
+from ex2.tasks.map import Map
 from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
 
 GREEN, RED = 8, 8  # objects of each colour
@@ -28,7 +28,8 @@ PHYSICS_STEPS = 5  # of 0.01 s
 POSITION_NOISE, VELOCITY_NOISE = 0.01, 0.1  # standard deviations at the start, in m and rad, and per second
 HINGES_TURN = 1  # about the z axis: from x towards y
 LINKS = ((0.0, 0.5, 1.5), (0.5, -1.0, 0.0), (-1.0, -1.0, 0.0))  # m: the joint along the link before, the link's two ends
-CORNERS = (RANGE + 1.1) * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])  # m
+EDGE = RANGE + 1.1  # m, from the start to each wall
+CORNERS = EDGE * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
 LINK_RADIUS = 0.1  # m
 PICTURE_SIZE = 320  # pixels
 OBJECT_RADIUS = 0.25  # m, in pictures: there is nothing to bump into
@@ -37,7 +38,7 @@ OBJECT_COLOURS = np.array([(46, 160, 67)] * GREEN + [(207, 63, 59)] * RED)
 
 LATTICE = SPACING * np.stack(np.meshgrid(np.arange(-3, 4), np.arange(-3, 4)), axis=-1).reshape(-1, 2)
 LATTICE = LATTICE[np.linalg.norm(LATTICE, axis=1) >= SPACING]  # m, [48, 2]
-WORTH = np.repeat([1.0, -1.0], [GREEN, RED])
+REWARDS = np.repeat([1.0, -1.0], [GREEN, RED])
 
 
 class SwimmerGather(MujocoTask):
@@ -81,7 +82,7 @@ class SwimmerGather(MujocoTask):
         angle = (angle + np.pi) % (2.0 * np.pi) - np.pi  # straight ahead is 0, to the left is above 0
         seen = (objects[..., 2] > 0) & (distance <= SIGHT) & (np.abs(angle) <= SPAN / 2)
         bins = np.clip(((angle + SPAN / 2) / (SPAN / BINS)).astype(int), 0, BINS - 1)
-        colour = (WORTH < 0).astype(int)
+        colour = (REWARDS < 0).astype(int)
         readings = np.zeros((len(states), 2 * BINS))
         env = np.broadcast_to(np.arange(len(states))[:, None], bins.shape)
         np.maximum.at(readings, (env, bins + BINS * colour), np.where(seen, 1.0 - distance / SIGHT, 0.0))
@@ -96,7 +97,7 @@ class SwimmerGather(MujocoTask):
         apart = objects[..., :2] - self.centre_of_mass(states)[:, None, :2]
         caught = (objects[..., 2] > 0) & (np.hypot(apart[..., 0], apart[..., 1]) < CATCH)
         objects[..., 2][caught] = 0.0
-        return states, caught @ WORTH, np.asarray((objects[..., 2] == 0).all(axis=1))
+        return states, caught @ REWARDS, np.asarray((objects[..., 2] == 0).all(axis=1))
 
     def draw(self, state: Array) -> Array:
         """The pool from above."""
@@ -116,14 +117,10 @@ class SwimmerGather(MujocoTask):
         return canvas.picture()
 
 
-def plan() -> Plan:
-    """The pool as a map."""
-    return Plan(("x (m)", "y (m)"), np.stack([CORNERS, np.roll(CORNERS, 1, axis=0)], axis=1), (0.0, 0.0))
-
-
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the centre of mass is, [N, 2]."""
-    return observations[:, 10:12]
+def make_map() -> Map:
+    """The pool as a map, by the swimmer's centre of mass."""
+    walls = np.stack([CORNERS, np.roll(CORNERS, 1, axis=0)], axis=1)
+    return Map(("x (m)", "y (m)"), lambda seen, infos: seen[:, 10:12], (-EDGE, EDGE, -EDGE, EDGE), walls, (0.0, 0.0))
 
 
 def make_env(**settings: Any) -> MujocoEnv:
