@@ -16,7 +16,9 @@ import numpy as np
 
 from ex2.tasks.drawing import Canvas, segment_distance
 from ex2.tasks.map import Map
-from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv
+from ex2.tasks.mujoco_batch import Array, MujocoTask, MujocoVectorEnv, single
+from ex2.tasks.rules import drawable
+from ex2.tasks.single import Single
 
 HALF_WIDTH = 0.3  # m, from the centre of the arena to the middle of its outer walls
 WALL_RADIUS = 0.02  # m
@@ -81,9 +83,9 @@ class Maze(MujocoTask):
 
     def arrive(self, states: Array) -> tuple[Array, Array, Array]:
         positions = states[:, 1:3]
-        distance = np.abs(positions - GOAL).sum(axis=1)
-        reward = np.where(in_goal_region(positions), -GOAL_SLOPE * distance, -1.0)
-        return states, reward, np.zeros(len(states), bool)
+        apart = np.abs(positions - GOAL)
+        reward = np.where(in_goal_region(positions), -GOAL_SLOPE * (apart[:, 0] + apart[:, 1]), -1.0)
+        return self.observation(states), reward, np.zeros(len(states), bool)
 
     def draw(self, state: Array) -> Array:
         """The arena from above."""
@@ -104,9 +106,10 @@ def make_map() -> Map:
     return Map(("x (m)", "y (m)"), lambda seen, infos: seen, extent, WALLS, tuple(START), tuple(GOAL), reachable)
 
 
-def make_env(**settings: Any) -> MujocoEnv:
+@drawable
+def make_env(**settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/Maze-v0")`."""
-    return MujocoEnv(Maze(), **settings)
+    return single(Maze(), **settings)
 
 
 def make_vector_env(num_envs: int = 1, **settings: Any) -> MujocoVectorEnv:
