@@ -28,6 +28,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from ex2 import Batch, make_bonus, make_vector_env
+from ex2.tasks import task_map
 from ex2.training.config import configure
 
 OUT = Path("results") / "places.csv"
@@ -43,7 +44,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def wander() -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Batches of frames [T, N, 32, 32, 3], where the player was [T, N, 2], and whether the two belong together [T, N]."""
-    random, env = np.random.default_rng(0), make_vector_env("doom", GAMES)
+    random, env, rooms = np.random.default_rng(0), make_vector_env("doom", GAMES), task_map("doom")
+    assert rooms is not None
     env.reset(seed=1)
     action = random.choice(4, GAMES, p=ACTIONS)
     batches = []
@@ -53,7 +55,7 @@ def wander() -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             action = np.where(random.random(GAMES) < STICKY, action, random.choice(4, GAMES, p=ACTIONS))
             frames, _, terminated, truncated, infos = env.step(action)
             # Where an episode ended, the frame is the next one's first, and the place is where it ended.
-            steps.append((frames.copy(), infos["position"][:, :2], ~(terminated | truncated)))
+            steps.append((frames.copy(), rooms.places(frames, infos), ~(terminated | truncated)))
         frames, places, valid = (np.stack(part) for part in zip(*steps, strict=True))
         batches.append((frames, places, valid))
     env.close()

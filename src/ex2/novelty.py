@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from stable_baselines3.common.preprocessing import maybe_transpose
 from ex2.batch import Batch
 from ex2.bonuses.none import NoBonus
 from ex2.errors import UsageError
-from ex2.plots import INK, MUTED, plain, save
-from ex2.tasks import TASKS, Plan
+from ex2.plots import INK, MUTED, mark, plain, save
+from ex2.tasks import TASKS, task_map
+from ex2.tasks.map import Map
 from ex2.training.loop import Trainer, environments, load
 
 Array = np.ndarray
@@ -54,23 +54,22 @@ def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int
     if not getattr(trainer.bonus, "ready", True):
         raise UsageError(f"The run {folder} has no bonus yet: it has seen too few states, {trainer.steps:,} steps in.")
     env = environments(trainer.config, PLAYERS)
-    module = importlib.import_module(TASKS[trainer.config.task].module)
-    plan: Plan | None = module.plan() if hasattr(module, "plan") else None
+    arena = task_map(trainer.config.task)
     with contextlib.closing(env):
-        watched = watch(trainer, env, seed, module if plan else None)
+        watched = watch(trainer, env, seed, arena)
         shown = [[(at, _picture(env, watched, at)) for at in some] for some in extremes(watched)]
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
-        figure = Figure(figsize=(8.5 + (5.5 if plan else 0.0), 4.2), layout="constrained")
-        parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[8.5, 5.5])[0] if plan else [figure]
+        figure = Figure(figsize=(8.5 + (5.5 if arena else 0.0), 4.2), layout="constrained")
+        parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[8.5, 5.5])[0] if arena else [figure]
         _draw_extremes(parts[0], watched, shown)
-        if plan:
-            _draw_plan(parts[1].subplots(), watched, plan)
+        if arena:
+            _draw_arena(parts[1].subplots(), watched, arena)
         config = trainer.config
         figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps", fontsize=11)
         return save(figure, Path(path) if path is not None else folder / "novelty.png")
 
 
-def watch(trainer: Trainer, env: VectorEnv, seed: int, module: Any = None) -> Watched:
+def watch(trainer: Trainer, env: VectorEnv, seed: int, arena: Map | None = None) -> Watched:
     """An agent's episodes, rated by its bonus as it is: nothing is learned from them."""
     torch.manual_seed(seed)
     steps = min(TASKS[trainer.config.task].episode_steps, MOST_STEPS)
@@ -83,8 +82,8 @@ def watch(trainer: Trainer, env: VectorEnv, seed: int, module: Any = None) -> Wa
     ends: list[Array] = []
     for _ in range(steps):
         seen.append(observation)
-        if module is not None:
-            place = np.array(module.places(observation, infos), np.float64)
+        if arena is not None:
+            place = np.array(arena.places(observation, infos), np.float64)
             if ends:
                 place[ends[-1]] = np.nan  # what the game said is of the episode before
             places.append(place)
@@ -155,33 +154,28 @@ def _draw_extremes(figure: Any, watched: Watched, shown: list[list[tuple[tuple[i
         row[0].set_ylabel(f"{name} bonus")
 
 
-def _draw_plan(axis: Axes, watched: Watched, plan: Plan) -> None:
+def _draw_arena(axis: Axes, watched: Watched, arena: Map) -> None:
     """The bonus over the task's map with a few paths, or over its one coordinate."""
     assert watched.places is not None
     places, bonuses = watched.places.reshape(-1, watched.places.shape[-1]), watched.bonuses.reshape(-1)
     known = np.isfinite(places).all(axis=1)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel(plan.axes[0])
-    if len(plan.axes) == 1:
+    axis.set_xlabel(arena.axes[0])
+    if len(arena.axes) == 1:
         axis.plot(places[known, 0], bonuses[known], ".", markersize=2, color=MUTED, alpha=0.4)
         edges = np.quantile(places[known, 0], np.linspace(0, 1, 25))
         inside = np.clip(np.digitize(places[known, 0], edges[1:-1]), 0, 23)
         means = [bonuses[known][inside == index].mean() if (inside == index).any() else np.nan for index in range(24)]
         axis.plot((edges[:-1] + edges[1:]) / 2, means, color=INK, linewidth=1.8, label="mean")
-        for x in plan.goal or ():
+        for x in arena.goal or ():
             axis.axvline(x, color=MUTED, linestyle="--", linewidth=1)
         axis.set(ylabel="bonus", title="bonus over the way")
         axis.legend(frameon=False, fontsize=8)
         return
     points = axis.scatter(places[known, 0], places[known, 1], c=bonuses[known], s=5, cmap="magma", linewidths=0)
     axis.figure.colorbar(points, ax=axis, shrink=0.75, pad=0.02, label="bonus")
-    for begin, end in plan.walls:
-        axis.plot(*np.transpose([begin, end]), color=INK, linewidth=1.5)
     for player in range(min(PATHS, watched.places.shape[1])):
         end = int(np.argmax(watched.ends[:, player])) + 1 if watched.ends[:, player].any() else len(watched.places)
         axis.plot(*watched.places[:end, player].T, color="#2f6fdb", linewidth=0.7, alpha=0.7)
-    for place, name in ((plan.start, "S"), (plan.goal, "G")):
-        if place is not None:
-            axis.plot(*place, "o", markersize=11, color="white", markeredgecolor=INK)
-            axis.text(place[0], place[1], name, ha="center", va="center", fontsize=7, weight="bold")
-    axis.set(ylabel=plan.axes[1], title=f"bonus on the map, {PATHS} paths", aspect="equal")
+    mark(axis, arena, linewidth=1.5)
+    axis.set(ylabel=arena.axes[1], title=f"bonus on the map, {PATHS} paths", aspect="equal")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from ex2.bonus import DensityBonus
 from ex2.errors import UsageError
 from ex2.exemplar.density import ExemplarDensity
 from ex2.shaping import bonus_of_density
-from ex2.tasks import TASKS
+from ex2.tasks import task_map
+from ex2.tasks.map import Map
 from ex2.training.loop import Trainer, history, load
 
 GRID = 48  # cells a side of the maps
@@ -30,18 +30,18 @@ INK, MUTED, ACCENT = "#1f2430", "#8a8f9c", "#2f6fdb"
 def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dict[str, float] | None = None) -> Path:
     """Draws a run and saves the picture, by default as plot.png in its folder.
 
-    A task with a map (`ARENA` in its module) shows estimated density, empirical visitation and bonus over it, beside the
-    learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw beside it.
+    A task whose map is all that its bonus sees, like the maze, shows estimated density, empirical visitation and bonus over it,
+    beside the learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw
+    beside it.
     """
     folder = Path(folder)
     trainer = load(folder)
     trainer.env.close()
-    arena = getattr(importlib.import_module(TASKS[trainer.config.task].module), "ARENA", None)
-    maps = arena is not None and isinstance(trainer.bonus, DensityBonus) and trainer.bonus.ready and _whole(trainer)
+    arena = _arena(trainer) if isinstance(trainer.bonus, DensityBonus) and trainer.bonus.ready and _whole(trainer) else None
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
-        figure = Figure(figsize=(13.5, 3.7) if maps else (6.0, 3.7), layout="constrained")
-        axes = figure.subplots(1, 4 if maps else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if maps else [1])[0]
-        if maps:
+        figure = Figure(figsize=(13.5, 3.7) if arena else (6.0, 3.7), layout="constrained")
+        axes = figure.subplots(1, 4 if arena else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if arena else [1])[0]
+        if arena:
             _draw_maps(figure, axes, trainer, arena)
         _draw_curve(axes[-1], folder, trainer, recorded or {})
         config = trainer.config
@@ -65,7 +65,7 @@ def density_figure(
     trainer = load(folder)
     trainer.env.close()
     bonus = trainer.bonus
-    arena = getattr(importlib.import_module(TASKS[trainer.config.task].module), "ARENA", None)
+    arena = _arena(trainer)
     if arena is None:
         raise UsageError(f"The task {trainer.config.task!r} has no map to draw densities on: use a run of the maze.")
     if not _whole(trainer):
@@ -78,7 +78,7 @@ def density_figure(
         figure = Figure(figsize=(12.5, 3.9), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[2.1, 1])[0]
         shown = {
-            f"a) {trainer.config.bonus}": np.where(arena.reachable(GRID), density_map(bonus, GRID), np.nan),
+            f"a) {trainer.config.bonus}": _within(arena, density_map(bonus, GRID)),
             f"b) empirical, {len(bonus.replay):,} visits": visit_map(bonus, GRID),
         }
         top = np.nanmax([np.nanmax(values) for values in shown.values()])
@@ -100,9 +100,21 @@ def density_figure(
         return save(figure, Path(path))
 
 
+def _arena(trainer: Trainer) -> Map | None:
+    """The task's map, if it has bounds and its two coordinates are all that is observed."""
+    arena = task_map(trainer.config.task)
+    seen = trainer.env.observation_space.shape
+    return arena if arena is not None and arena.extent is not None and seen == (len(arena.axes),) == (2,) else None
+
+
 def _whole(trainer: Trainer) -> bool:
     """Whether the bonus sees the whole position."""
     return trainer.config.bonus_settings.get("entries") is None
+
+
+def _within(arena: Map, values: np.ndarray) -> np.ndarray:
+    """Values [cells, cells] where an agent can be, NaN elsewhere."""
+    return values if arena.reachable is None else np.where(arena.reachable(len(values)), values, np.nan)
 
 
 def toy(count: int, random: np.random.Generator) -> np.ndarray:
@@ -119,34 +131,36 @@ def visit_map(bonus: DensityBonus, cells: int) -> np.ndarray:
     return np.where(visits.T > 0, np.log(np.maximum(visits.T, 1.0) / len(places)), np.nan)
 
 
-def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Any) -> None:
+def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Map) -> None:
     bonus: DensityBonus = trainer.bonus
     log_density = density_map(bonus, GRID)
-    reachable = arena.reachable(GRID)
+    paid = bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form)  # type: ignore[arg-type]
     shown = {
-        "estimated log density": np.where(reachable, log_density, np.nan),
+        "estimated log density": _within(arena, log_density),
         f"visits, last {len(bonus.replay):,} (log share)": visit_map(bonus, GRID),
-        "bonus": np.where(
-            reachable,
-            bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form),  # type: ignore[arg-type]
-            np.nan,
-        ),
+        "bonus": _within(arena, paid.numpy()),
     }
     for axis, (title, values), colours in zip(axes, shown.items(), ("viridis", "viridis", "magma"), strict=False):
         _draw_map(figure, axis, title, values, arena, colours)
 
 
-def _draw_map(figure: FigureBase, axis: Axes, title: str, values: np.ndarray, arena: Any, colours: str, **limits: Any) -> None:
+def _draw_map(figure: FigureBase, axis: Axes, title: str, values: np.ndarray, arena: Map, colours: str, **limits: Any) -> None:
     """Values [cells, cells] over the arena, with its walls, start and goal."""
     image = axis.imshow(values, origin="lower", extent=arena.extent, cmap=colours, **limits)
     bar = figure.colorbar(image, ax=axis, shrink=0.75, pad=0.02)
     bar.outline.set_visible(False)
-    for begin, end in arena.walls:
-        axis.plot(*np.transpose([begin, end]), color=INK, linewidth=3, solid_capstyle="round")
-    for (x, y), name in ((arena.start, "S"), (arena.goal, "G")):
-        axis.plot(x, y, "o", markersize=11, color="white", markeredgecolor=INK)
-        axis.text(x, y, name, ha="center", va="center", fontsize=7, weight="bold")
+    mark(axis, arena, linewidth=3, solid_capstyle="round")
     plain(axis, title)
+
+
+def mark(axis: Axes, arena: Map, **lines: Any) -> None:
+    """A map's walls, start and goal."""
+    for begin, end in arena.walls:
+        axis.plot(*np.transpose([begin, end]), color=INK, **lines)
+    for place, name in ((arena.start, "S"), (arena.goal, "G")):
+        if place is not None:
+            axis.plot(*place, "o", markersize=11, color="white", markeredgecolor=INK)
+            axis.text(place[0], place[1], name, ha="center", va="center", fontsize=7, weight="bold")
 
 
 def plain(axis: Axes, title: str) -> None:

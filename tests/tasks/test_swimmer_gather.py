@@ -37,13 +37,14 @@ def test_objects_lie_on_the_lattice():
         assert (objects[:, 2] == 1).all()
 
 
-@pytest.mark.parametrize(("index", "worth"), [(0, 1.0), (GREEN, -1.0)])
-def test_an_object_is_caught_at_distance_one_and_gone_after(index, worth):
+@pytest.mark.parametrize(("index", "expected"), [(0, 1.0), (GREEN, -1.0)])
+def test_an_object_is_caught_at_distance_one_and_gone_after(index, expected):
     before = state({index: (0.0, 1.001)})
     _, reward, _ = task.arrive(before.copy())
     assert reward.tolist() == [0.0]
-    after, reward, ended = task.arrive(state({index: (0.0, 0.999)}))
-    assert reward.tolist() == [worth]
+    after = state({index: (0.0, 0.999)})
+    _, reward, ended = task.arrive(after)
+    assert reward.tolist() == [expected]
     assert not ended.any()
     assert task.objects(after)[0, index, 2] == 0
     assert task.arrive(after)[1].tolist() == [0.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from ex2.errors import missing_extra, unknown
+from ex2.tasks.map import Map
 
 
 @dataclass(frozen=True)
@@ -30,19 +32,6 @@ class Task:
     """Whether its environments can be saved and restored to the bit, in the middle of an episode."""
     paper: dict[str, float] = field(default_factory=dict)
     """The paper's scores (Table 1), by bonus."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A task as a map: what its module's `plan()` returns, where it has one beside `places(observations, infos)` [N, axes]."""
-
-    axes: tuple[str, ...]
-    """Names of its one or two coordinates."""
-    walls: Any = ()
-    """[M, 2, 2]: the ends of each wall."""
-    start: tuple[float, ...] | None = None
-    goal: tuple[float, ...] | None = None
-    """The goal's place; of one coordinate, the values beyond which there is reward."""
 
 
 def _atari(game: str, summary: str, **paper: float) -> Task:
@@ -128,11 +117,22 @@ def find_task(name: str) -> Task:
     )
 
 
-def make_vector_env(name: str, num_envs: int, **settings: Any) -> VectorEnv:
-    """A batch of environments of a task, through Gymnasium's vector entry point."""
+def _installed(name: str) -> Task:
     task = find_task(name)
     if importlib.util.find_spec(task.needs) is None:
         raise missing_extra(task.extra, task.needs)
+    return task
+
+
+def task_map(name: str) -> Map | None:
+    """The task as a map, or None if it has none."""
+    module = importlib.import_module(_installed(name).module)
+    return module.make_map() if hasattr(module, "make_map") else None
+
+
+def make_vector_env(name: str, num_envs: int, **settings: Any) -> VectorEnv:
+    """A batch of environments of a task, through Gymnasium's vector entry point."""
+    task = _installed(name)
     return gymnasium.make_vec(task.env_id, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings)
 
 

@@ -10,6 +10,7 @@ episode ends as truncated.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import tempfile
 import warnings
@@ -25,9 +26,9 @@ from gymnasium.vector.utils import batch_space
 from PIL import Image
 
 from ex2.errors import UsageError
-from ex2.tasks import Plan
 from ex2.tasks.doom_map import START, VEST, find_map, walls
-from ex2.tasks.seeding import seeds_for
+from ex2.tasks.map import Map
+from ex2.tasks.rules import check_actions, check_order, check_over, chosen, drawable, last_observations, metadata, seeds_for
 from ex2.tasks.single import Single
 
 Array = np.ndarray
@@ -40,6 +41,7 @@ BUTTONS = (vizdoom.Button.MOVE_FORWARD, vizdoom.Button.TURN_RIGHT, vizdoom.Butto
 ACTIONS = ([1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0])
 """One button at a time, or none."""
 WHERE = (vizdoom.GameVariable.POSITION_X, vizdoom.GameVariable.POSITION_Y, vizdoom.GameVariable.ANGLE)
+LOST = np.full(3, np.nan)  # x, y and heading in a game that has died
 FIRST_TIC = 10  # of an episode: the ones before raise the weapon
 DEAD = (
     vizdoom.ViZDoomUnexpectedExitException,
@@ -49,17 +51,26 @@ DEAD = (
 
 
 class Game:
-    """One game process: an action in, a small picture out."""
+    """One game process: an action in, a small picture out.
+
+    A game writes a folder `_vizdoom` and a configuration to where it is started, and dies where it cannot. So it is started by
+    a script that first goes to a temporary folder, in the game's process and no other.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._folder = tempfile.TemporaryDirectory(prefix="ex2-doom-")
+        self._starter = Path(self._folder.name) / "start"
+        game = Path(vizdoom.__file__).parent / "vizdoom"
+        self._starter.write_text(f'#!/bin/sh\ncd {shlex.quote(self._folder.name)} && exec {shlex.quote(str(game))} "$@"\n')
+        self._starter.chmod(0o700)
         self._game: vizdoom.DoomGame | None = None
 
     def _start(self) -> vizdoom.DoomGame:
         game = vizdoom.DoomGame()
+        game.set_vizdoom_path(str(self._starter))
         game.set_doom_scenario_path(str(self._path))
-        game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))  # else it is written where the game is started
+        game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))
         game.set_doom_map("map01")
         game.set_doom_skill(5)
         game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
@@ -75,7 +86,6 @@ class Game:
         game.set_living_reward(0.0)
         game.set_episode_start_time(FIRST_TIC)
         game.set_episode_timeout(0)  # steps are counted outside
-        Path("_vizdoom").mkdir(exist_ok=True)  # every game makes it where it is started, and dies if another is just doing so
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the training, not for its games
         try:
             game.init()
@@ -92,14 +102,13 @@ class Game:
                 self._game.set_seed(seed)
                 self._game.new_episode()
                 return self._look(out)
-            except OSError as error:
-                raise UsageError(
-                    f"A game of Doom cannot write to the current folder ({error.strerror}): start it in another one."
-                ) from None
             except DEAD:
                 self.close()
                 if attempt == 2:
-                    raise UsageError("A game of Doom does not start: install vizdoom anew.") from None
+                    raise UsageError(
+                        f"A game of Doom does not start from {self._folder.name}: install vizdoom anew, or name a folder that "
+                        "programs can be run from in the variable TMPDIR."
+                    ) from None
         raise AssertionError
 
     def step(self, action: int, out: Array) -> tuple[float, bool, Array | None]:
@@ -139,22 +148,27 @@ class Game:
 
 
 class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
-    """Many games, stepped in parallel; episodes that end begin anew in the same step (AutoresetMode.SAME_STEP).
+    """Many games, stepped in parallel; by default, episodes that end begin anew in the same step (AutoresetMode.SAME_STEP).
 
     `infos["position"]` holds x, y and heading of each player, [N, 3], after the step and before any reset; `infos["died"]` says
     which games were started anew.
     """
 
-    def __init__(self, num_envs: int = 1, threads: int | None = None, render_mode: str | None = None) -> None:
+    closed = True  # until it is made
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        threads: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        render_mode: str | None = None,
+    ) -> None:
         if num_envs < 1 or (threads is not None and threads < 1):
             raise UsageError(f"num_envs={num_envs} and threads={threads} must be at least 1.")
+        self.metadata = metadata(FRAMES_PER_SECOND, autoreset_mode, render_mode)
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.metadata = {
-            "render_modes": ["rgb_array"],
-            "render_fps": FRAMES_PER_SECOND,
-            "autoreset_mode": AutoresetMode.SAME_STEP,
-        }
+        self._mode = self.metadata["autoreset_mode"]
         self.single_observation_space = gymnasium.spaces.Box(0, 255, (SIZE, SIZE, 3), np.uint8)
         self.single_action_space = gymnasium.spaces.Discrete(len(ACTIONS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -163,22 +177,24 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self._games = [Game(path) for _ in range(num_envs)]
         self._pool = ThreadPoolExecutor(min(threads or num_envs, num_envs), thread_name_prefix="doom")
         self._screens = np.zeros((num_envs, SIZE, SIZE, 3), np.uint8)
-        self._elapsed = np.zeros(num_envs, np.int64)
+        self._elapsed = [0] * num_envs  # EPISODE_STEPS where an episode has ended and the next has not begun
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]
         self._begun = False
         self.restarts = 0
+        self.closed = False
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
+        check_order(self, "reset", begun=True)
         seeds = seeds_for(seed, self.num_envs)
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        for index in np.flatnonzero(mask):
+        players = np.flatnonzero(chosen(options, self.num_envs, self._begun))
+        for index in players:
             if seeds[index] is not None:
                 self._randoms[index] = np.random.default_rng(seeds[index])
         positions = np.full((self.num_envs, 3), np.nan)
-        for index, where in zip(np.flatnonzero(mask), self._pool.map(self._begin, np.flatnonzero(mask)), strict=True):
+        for index, where in zip(players, self._pool.map(self._begin, players), strict=True):
             positions[index] = where
         self._begun = True
         return self._screens.copy(), {"position": positions}
@@ -189,45 +205,43 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
     def _advance(self, index: int, action: int) -> tuple[float, bool, bool, Array | None, Array | None]:
         """One game's step, and its reset where the episode has ended; the last observation is returned then."""
+        if self._elapsed[index] == EPISODE_STEPS:  # AutoresetMode.NEXT_STEP
+            return 0.0, False, False, self._begin(index), None
         reward, terminated, where = self._games[index].step(action, self._screens[index])
         self._elapsed[index] += 1
         truncated = not terminated and (where is None or self._elapsed[index] >= EPISODE_STEPS)
         if not (terminated or truncated):
             return reward, False, False, where, None
+        if self._mode is not AutoresetMode.SAME_STEP:
+            self._elapsed[index] = EPISODE_STEPS
+            return reward, terminated, truncated, where, None
         final = self._screens[index].copy()
         self._begin(index)
         return reward, terminated, truncated, where, final
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        if not self._begun:
-            raise UsageError("step was called before reset: call reset() once first.")
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or not np.isin(actions, range(len(ACTIONS))).all():
-            raise UsageError(
-                f"step got actions {actions.tolist()}: expected {self.num_envs} numbers from 0 to {len(ACTIONS) - 1}."
-            )
+        check_order(self, "step", self._begun)
+        actions = check_actions(actions, self.num_envs, len(ACTIONS))
+        if self._mode is AutoresetMode.DISABLED:
+            check_over(np.array(self._elapsed) == EPISODE_STEPS)
         done = list(self._pool.map(self._advance, range(self.num_envs), actions.tolist()))
         rewards, terminated, truncated, places, finals = zip(*done, strict=True)
-        positions = np.full((self.num_envs, 3), np.nan)
-        for index, where in enumerate(places):
-            if where is None:
-                self.restarts += 1
-                warnings.warn(
-                    f"The game of environment {index} died and was started anew; its episode is truncated.", stacklevel=2
-                )
-            else:
-                positions[index] = where
-        infos: dict[str, Any] = {"position": positions, "died": np.array([where is None for where in places])}
-        ended = np.array(terminated) | np.array(truncated)
-        if ended.any():
-            last = np.full(self.num_envs, None, dtype=object)
-            for player in np.flatnonzero(ended):
-                last[player] = finals[player]
-            infos |= {"final_obs": last, "_final_obs": ended}
-        return self._screens.copy(), np.array(rewards, np.float64), np.array(terminated), np.array(truncated), infos
+        died = np.array([where is None for where in places])
+        for index in np.flatnonzero(died):
+            self.restarts += 1
+            warnings.warn(f"The game of environment {index} died and was started anew; its episode is truncated.", stacklevel=2)
+        infos: dict[str, Any] = {
+            "position": np.array([LOST if where is None else where for where in places]),
+            "died": died,
+        }
+        ends = np.array(terminated), np.array(truncated)
+        if self._mode is AutoresetMode.SAME_STEP and (ends[0] | ends[1]).any():
+            infos |= last_observations(finals, ends[0] | ends[1])
+        return self._screens.copy(), np.array(rewards, np.float64), *ends, infos
 
     def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
-        if self.render_mode is None or not self._begun:
+        check_order(self, "render", self._begun)
+        if self.render_mode is None:
             return None
         return tuple(game.screen for game in self._games)
 
@@ -236,19 +250,18 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self._pool.shutdown()
 
 
-def plan() -> Plan:
-    """The rooms as a map."""
-    return Plan(("x (map units)", "y (map units)"), walls(), START, VEST)
+def make_map() -> Map:
+    """The rooms as a map, by where the game says that the player is."""
+    lines = walls()
+    (left, bottom), (right, top) = lines.min(axis=(0, 1)).tolist(), lines.max(axis=(0, 1)).tolist()
+    axes = ("x (map units)", "y (map units)")
+    return Map(axes, lambda seen, infos: infos["position"][:, :2], (left, right, bottom, top), lines, START, VEST)
 
 
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the player is, [N, 2]."""
-    return infos["position"][:, :2]
-
-
-def make_env(render_mode: str | None = None, **settings: Any) -> Single:
+@drawable
+def make_env(**settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/DoomMyWayHomePlus-v0")`."""
-    return Single(DoomVectorEnv(1, render_mode=render_mode, **settings), render_mode)
+    return Single(DoomVectorEnv(1, autoreset_mode=AutoresetMode.DISABLED, **settings))
 
 
 def make_vector_env(num_envs: int = 1, **settings: Any) -> DoomVectorEnv:

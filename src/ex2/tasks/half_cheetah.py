@@ -15,9 +15,11 @@ import mujoco
 import numpy as np
 
 from ex2.errors import UsageError
-from ex2.tasks import Plan
 from ex2.tasks.drawing import Screen
-from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
+from ex2.tasks.map import Map
+from ex2.tasks.mujoco_batch import Array, MujocoTask, MujocoVectorEnv, PlanarBody, single
+from ex2.tasks.rules import drawable
+from ex2.tasks.single import Single
 
 THRESHOLD = 5.0  # m of the centre of mass from the origin, either way
 EPISODE_STEPS = 500
@@ -61,11 +63,15 @@ class SparseHalfCheetah(MujocoTask):
         return self._body.centre_of_mass(states[:, 1 : 1 + self.model.nq])
 
     def observation(self, states: Array) -> Array:
-        return np.concatenate([states[:, 2:], self.centre_of_mass(states)], axis=1, dtype=np.float32)
+        return self._observed(states, self.centre_of_mass(states))
 
     def arrive(self, states: Array) -> tuple[Array, Array, Array]:
-        far = np.abs(self.centre_of_mass(states)[:, X]) > THRESHOLD
-        return states, far.astype(np.float64), np.zeros(len(states), bool)
+        centre = self.centre_of_mass(states)
+        far = np.abs(centre[:, X]) > THRESHOLD
+        return self._observed(states, centre), far.astype(np.float64), np.zeros(len(states), bool)
+
+    def _observed(self, states: Array, centre: Array) -> Array:
+        return np.concatenate([states[:, 2:], centre], axis=1, dtype=np.float32)
 
     def draw(self, state: Array) -> Array:
         """The cheetah by MuJoCo's renderer, which needs OpenGL."""
@@ -74,19 +80,15 @@ class SparseHalfCheetah(MujocoTask):
         return self._screen.draw(state)
 
 
-def plan() -> Plan:
+def make_map() -> Map:
     """The way as a map."""
-    return Plan(("x of the centre of mass (m)",), goal=(-THRESHOLD, THRESHOLD))
+    return Map(("x of the centre of mass (m)",), lambda seen, infos: seen[:, 17:18], goal=(-THRESHOLD, THRESHOLD))
 
 
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the centre of mass is, [N, 1]."""
-    return observations[:, 17:18]
-
-
-def make_env(physics_steps: int = PHYSICS_STEPS, **settings: Any) -> MujocoEnv:
+@drawable
+def make_env(physics_steps: int = PHYSICS_STEPS, **settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/SparseHalfCheetah-v0")`."""
-    return MujocoEnv(SparseHalfCheetah(physics_steps), **settings)
+    return single(SparseHalfCheetah(physics_steps), **settings)
 
 
 def make_vector_env(num_envs: int = 1, physics_steps: int = PHYSICS_STEPS, **settings: Any) -> MujocoVectorEnv:

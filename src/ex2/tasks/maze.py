@@ -14,9 +14,11 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from ex2.tasks import Plan
 from ex2.tasks.drawing import Canvas, segment_distance
-from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv
+from ex2.tasks.map import Map
+from ex2.tasks.mujoco_batch import Array, MujocoTask, MujocoVectorEnv, single
+from ex2.tasks.rules import drawable
+from ex2.tasks.single import Single
 
 HALF_WIDTH = 0.3  # m, from the centre of the arena to the middle of its outer walls
 WALL_RADIUS = 0.02  # m
@@ -54,23 +56,11 @@ def in_goal_region(positions: Array) -> Array:
     return (positions[..., 0] > GOAL_REGION_X) & (positions[..., 1] < GOAL_REGION_Y)
 
 
-class Arena:
-    """The maze as a map, for pictures."""
-
-    extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
-    walls, start, goal = WALLS, START, GOAL
-
-    @staticmethod
-    def reachable(cells: int) -> Array:
-        """bool [cells, cells], y first: where the middle of the ball can be."""
-        middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
-        points = np.stack(np.meshgrid(middle, middle), axis=-1)
-        return (
-            np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
-        )
-
-
-ARENA = Arena()
+def reachable(cells: int) -> Array:
+    """bool [cells, cells], y first: where the middle of the ball can be."""
+    middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
+    points = np.stack(np.meshgrid(middle, middle), axis=-1)
+    return np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
 
 
 class Maze(MujocoTask):
@@ -93,9 +83,9 @@ class Maze(MujocoTask):
 
     def arrive(self, states: Array) -> tuple[Array, Array, Array]:
         positions = states[:, 1:3]
-        distance = np.abs(positions - GOAL).sum(axis=1)
-        reward = np.where(in_goal_region(positions), -GOAL_SLOPE * distance, -1.0)
-        return states, reward, np.zeros(len(states), bool)
+        apart = np.abs(positions - GOAL)
+        reward = np.where(in_goal_region(positions), -GOAL_SLOPE * (apart[:, 0] + apart[:, 1]), -1.0)
+        return self.observation(states), reward, np.zeros(len(states), bool)
 
     def draw(self, state: Array) -> Array:
         """The arena from above."""
@@ -110,19 +100,16 @@ class Maze(MujocoTask):
         return canvas.picture()
 
 
-def plan() -> Plan:
-    """The arena as a map."""
-    return Plan(("x (m)", "y (m)"), WALLS, tuple(START), tuple(GOAL))
+def make_map() -> Map:
+    """The arena as a map, by the ball's position."""
+    extent = (-HALF_WIDTH, HALF_WIDTH, -HALF_WIDTH, HALF_WIDTH)
+    return Map(("x (m)", "y (m)"), lambda seen, infos: seen, extent, WALLS, tuple(START), tuple(GOAL), reachable)
 
 
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the ball is, [N, 2]."""
-    return observations
-
-
-def make_env(**settings: Any) -> MujocoEnv:
+@drawable
+def make_env(**settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/Maze-v0")`."""
-    return MujocoEnv(Maze(), **settings)
+    return single(Maze(), **settings)
 
 
 def make_vector_env(num_envs: int = 1, **settings: Any) -> MujocoVectorEnv:

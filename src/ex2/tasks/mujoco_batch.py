@@ -1,15 +1,16 @@
 """MuJoCo tasks, one environment or many, from one definition.
 
-A task is a `MujocoTask`: a model and array functions over a batch of states. `MujocoVectorEnv` steps the batch in C++
-threads with `mujoco.rollout`; `MujocoEnv` is a batch of one behind the ordinary Gymnasium interface. Every call to the
-physics starts from the full state with a cold solver, so a step is a pure function of (state, action): the same in a batch
-of any size, on any number of threads, before and after a checkpoint.
+A task is a `MujocoTask`: a model and array functions over a batch of states. `MujocoVectorEnv` steps the batch in C++ threads
+with `mujoco.rollout`; `single` is a batch of one behind the ordinary Gymnasium interface. Every call to the physics starts from
+the full state with a cold solver, so a step is a pure function of (state, action): the same in a batch of any size, on any
+number of threads, before and after a checkpoint.
 """
 
 from __future__ import annotations
 
 import abc
 import os
+import sys
 from typing import Any
 
 import gymnasium
@@ -20,9 +21,11 @@ from gymnasium.vector.utils import batch_space
 from mujoco.rollout import Rollout
 
 from ex2.errors import UsageError
-from ex2.tasks.seeding import seeds_for
+from ex2.tasks.rules import check_order, check_over, chosen, last_observations, metadata, seeds_for
+from ex2.tasks.single import Single
 
 Array = np.ndarray
+CONTROL = mujoco.mjtState.mjSTATE_CTRL.value
 THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread costs more than it saves
 
 
@@ -55,16 +58,14 @@ class MujocoTask(abc.ABC):
 
     @abc.abstractmethod
     def arrive(self, states: Array) -> tuple[Array, Array, Array]:
-        """What it means that the physics led here: states [N, S] as the agent finds them, rewards [N], episodes ended [N]."""
+        """What it means that the physics led to states [N, S]: observations as above, rewards [N], episodes ended [N].
+
+        What happens on arrival, behind the physics, is written into the states.
+        """
 
     @abc.abstractmethod
     def draw(self, state: Array) -> Array:
         """A picture of one state, uint8 [height, width, 3]."""
-
-    def control(self, actions: Array) -> Array:
-        """Actions in [-1, 1] as motor commands, [N, nu]."""
-        low, high = self.model.actuator_ctrlrange.T
-        return low + (np.clip(actions, -1.0, 1.0) + 1.0) * 0.5 * (high - low)
 
 
 class PlanarBody:
@@ -93,13 +94,15 @@ class PlanarBody:
             self._hinges[hinge, body] = turn
             carried[body] += model.body_mass[body] * (model.body_ipos[body, plane] @ on_plane) / total
             carried[parent] += model.body_subtreemass[body] * (model.body_pos[body, plane] @ on_plane) / total
-        self._carried, self._plane = carried, list(plane)
+        self._carried, self._plane = carried, plane
 
     def centre_of_mass(self, positions: Array) -> Array:
         """[N, nq] -> [N, 3]."""
         centre = np.exp(1j * (positions @ self._hinges)) @ self._carried
         result = np.zeros((len(positions), 3))
-        result[:, self._plane] = positions[:, :2] + np.stack([centre.real, centre.imag], 1)
+        first, second = self._plane
+        result[:, first] = positions[:, 0] + centre.real
+        result[:, second] = positions[:, 1] + centre.imag
         return result
 
 
@@ -116,9 +119,10 @@ class Stepper:
         self._data = [mujoco.MjData(task.model) for _ in range(threads)]
         self._size = mujoco.mj_stateSize(task.model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         self._states = np.zeros((num_envs, task.physics_steps, self._size))
-        self._first = np.zeros((num_envs, self._size))
         self._sensors = np.zeros((num_envs, task.physics_steps, task.model.nsensordata))
         self._control = np.zeros((num_envs, task.physics_steps, task.model.nu))
+        self._low, high = task.model.actuator_ctrlrange.T.copy()
+        self._span = high - self._low
 
     def __call__(self, states: Array, actions: Array) -> Array:
         """The states that actions [N, nu] lead to from states [N, S]; what lies behind the physics stays as it is."""
@@ -128,17 +132,17 @@ class Stepper:
         if not np.isfinite(actions).all():
             first = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
             raise UsageError(f"The action of environment {first} is {actions[first]}: actions must be finite numbers.")
-        self._control[:] = self.task.control(actions)[:, None]
-        self._first[:] = states[:, : self._size]
+        control = self._low + (np.minimum(np.maximum(actions, -1.0), 1.0) + 1.0) * 0.5 * self._span
+        self._control[:] = control[:, None]
         self._pool.rollout(
             self._models,
             self._data,
-            self._first,
+            np.ascontiguousarray(states[:, : self._size]),
             self._control,
             nstep=self.task.physics_steps,
             state=self._states,
             sensordata=self._sensors,
-            control_spec=mujoco.mjtState.mjSTATE_CTRL.value,
+            control_spec=CONTROL,
             skip_checks=True,
         )
         after = states.copy()
@@ -150,7 +154,9 @@ class Stepper:
 
 
 class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
-    """Many environments of one task; episodes that end begin anew in the same step (AutoresetMode.SAME_STEP)."""
+    """Many environments of one task; by default, episodes that end begin anew in the same step (AutoresetMode.SAME_STEP)."""
+
+    closed = True  # until it is made
 
     def __init__(
         self,
@@ -158,36 +164,36 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         num_envs: int,
         max_episode_steps: int | None = None,
         threads: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1 or (threads is not None and threads < 1) or (max_episode_steps is not None and max_episode_steps < 1):
             raise UsageError(
                 f"num_envs={num_envs}, threads={threads} and max_episode_steps={max_episode_steps} must be at least 1."
             )
+        self.metadata = metadata(task.frames_per_second, autoreset_mode, render_mode)
         self.task = task
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.metadata = {
-            "render_modes": ["rgb_array"],
-            "render_fps": task.frames_per_second,
-            "autoreset_mode": AutoresetMode.SAME_STEP,
-        }
         self.single_observation_space = task.observation_space
         self.single_action_space = task.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.episode_steps = max_episode_steps or task.episode_steps
+        self._mode = self.metadata["autoreset_mode"]
         self._stepper = Stepper(task, num_envs, threads)
         self._states: Array | None = None
-        self._elapsed = np.zeros(num_envs, np.int64)
+        self._elapsed = np.zeros(num_envs, np.int64)  # episode_steps where an episode has ended and the next has not begun
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]
+        self.closed = False
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
+        check_order(self, "reset", begun=True)
         seeds = seeds_for(seed, self.num_envs)
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        mask = chosen(options, self.num_envs, self._states is not None)
         for index in np.flatnonzero(mask):
             if seeds[index] is not None:
                 self._randoms[index] = np.random.default_rng(seeds[index])
@@ -197,22 +203,26 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return self.task.observation(self._states), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        if self._states is None:
-            raise UsageError("step was called before reset: call reset() once first.")
-        self._states, reward, terminated = self.task.arrive(self._stepper(self._states, np.asarray(actions, np.float64)))
+        check_order(self, "step", self._states is not None)
+        assert self._states is not None
+        over = self._elapsed >= self.episode_steps
+        if self._mode is AutoresetMode.DISABLED:
+            check_over(over)
+        self._states = self._stepper(self._states, np.asarray(actions, np.float64))
+        observation, reward, terminated = self.task.arrive(self._states)
         self._elapsed += 1
-        observation = self.task.observation(self._states)
+        if self._mode is AutoresetMode.NEXT_STEP and over.any():
+            self._begin(over)
+            observation, reward[over], terminated[over] = self.task.observation(self._states), 0.0, False
         truncated = ~terminated & (self._elapsed >= self.episode_steps)
-        infos: dict[str, Any] = {}
         done = terminated | truncated
-        if done.any():
-            final = np.full(self.num_envs, None, dtype=object)
-            for index in np.flatnonzero(done):
-                final[index] = observation[index]
-            infos = {"final_obs": final, "_final_obs": done.copy()}
-            self._begin(done)
-            observation = self.task.observation(self._states)
-        return observation, reward, terminated, truncated, infos
+        if not done.any():
+            return observation, reward, terminated, truncated, {}
+        if self._mode is not AutoresetMode.SAME_STEP:
+            self._elapsed[done] = self.episode_steps
+            return observation, reward, terminated, truncated, {}
+        self._begin(done)
+        return self.task.observation(self._states), reward, terminated, truncated, last_observations(observation, done)
 
     def _begin(self, mask: Array) -> None:
         assert self._states is not None
@@ -236,6 +246,7 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             random.bit_generator.state = value
 
     def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
+        check_order(self, "render", self._states is not None)
         if self.render_mode is None or self._states is None:
             return None
         return tuple(self.task.draw(state) for state in self._states)
@@ -244,33 +255,6 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self._stepper.close()
 
 
-class MujocoEnv(gymnasium.Env[Array, Array]):
+def single(task: MujocoTask, render_mode: str | None = None) -> Single:
     """One environment of a task. The time limit is Gymnasium's own wrapper, from the registration."""
-
-    def __init__(self, task: MujocoTask, render_mode: str | None = None) -> None:
-        self.task = task
-        self.render_mode = render_mode
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": task.frames_per_second}
-        self.observation_space = task.observation_space
-        self.action_space = task.action_space
-        self._stepper = Stepper(task, num_envs=1)
-        self._states: Array | None = None
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._states = self.task.initial_state(self.np_random)[None]
-        return self.task.observation(self._states)[0], {}
-
-    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        if self._states is None:
-            raise UsageError("step was called before reset: call reset() once first.")
-        self._states, reward, terminated = self.task.arrive(self._stepper(self._states, np.asarray(action, np.float64)[None]))
-        return self.task.observation(self._states)[0], float(reward[0]), bool(terminated[0]), False, {}
-
-    def render(self) -> Array | None:  # type: ignore[override]
-        if self.render_mode is None or self._states is None:
-            return None
-        return self.task.draw(self._states[0])
-
-    def close(self) -> None:
-        self._stepper.close()
+    return Single(MujocoVectorEnv(task, 1, sys.maxsize, autoreset_mode=AutoresetMode.DISABLED, render_mode=render_mode))

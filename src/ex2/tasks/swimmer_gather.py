@@ -12,9 +12,11 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from ex2.tasks import Plan
 from ex2.tasks.drawing import Canvas
-from ex2.tasks.mujoco_batch import Array, MujocoEnv, MujocoTask, MujocoVectorEnv, PlanarBody
+from ex2.tasks.map import Map
+from ex2.tasks.mujoco_batch import Array, MujocoTask, MujocoVectorEnv, PlanarBody, single
+from ex2.tasks.rules import drawable
+from ex2.tasks.single import Single
 
 GREEN, RED = 8, 8  # objects of each colour
 RANGE = 6.0  # m, of the lattice to each side of the start
@@ -28,7 +30,8 @@ PHYSICS_STEPS = 5  # of 0.01 s
 POSITION_NOISE, VELOCITY_NOISE = 0.01, 0.1  # standard deviations at the start, in m and rad, and per second
 HINGES_TURN = 1  # about the z axis: from x towards y
 LINKS = ((0.0, 0.5, 1.5), (0.5, -1.0, 0.0), (-1.0, -1.0, 0.0))  # m: the joint along the link before, the link's two ends
-CORNERS = (RANGE + 1.1) * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])  # m
+EDGE = RANGE + 1.1  # m, from the start to each wall
+CORNERS = EDGE * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
 LINK_RADIUS = 0.1  # m
 PICTURE_SIZE = 320  # pixels
 OBJECT_RADIUS = 0.25  # m, in pictures: there is nothing to bump into
@@ -37,7 +40,8 @@ OBJECT_COLOURS = np.array([(46, 160, 67)] * GREEN + [(207, 63, 59)] * RED)
 
 LATTICE = SPACING * np.stack(np.meshgrid(np.arange(-3, 4), np.arange(-3, 4)), axis=-1).reshape(-1, 2)
 LATTICE = LATTICE[np.linalg.norm(LATTICE, axis=1) >= SPACING]  # m, [48, 2]
-WORTH = np.repeat([1.0, -1.0], [GREEN, RED])
+REWARDS = np.repeat([1.0, -1.0], [GREEN, RED])  # for each object
+SENSOR = np.repeat([0, BINS], [GREEN, RED])  # where the readings of its colour begin
 
 
 class SwimmerGather(MujocoTask):
@@ -74,29 +78,38 @@ class SwimmerGather(MujocoTask):
 
     def sensors(self, states: Array) -> Array:
         """[N, S] -> [N, 2 * BINS]: 1 - distance / SIGHT of the nearest object in each bin, the rightmost bin first."""
-        objects = self.objects(states)
-        apart = objects[..., :2] - self.centre_of_mass(states)[:, None, :2]
-        distance = np.hypot(apart[..., 0], apart[..., 1])
+        return self._sensed(states, *self._apart(states, self.centre_of_mass(states)))
+
+    def _apart(self, states: Array, centre: Array) -> tuple[Array, Array]:
+        """The way from the centre of mass to each object, [N, 16, 2], and its length, [N, 16]."""
+        apart = self.objects(states)[..., :2] - centre[:, None, :2]
+        return apart, np.hypot(apart[..., 0], apart[..., 1])
+
+    def _sensed(self, states: Array, apart: Array, distance: Array) -> Array:
         angle = np.arctan2(apart[..., 1], apart[..., 0]) - states[:, 3, None]
         angle = (angle + np.pi) % (2.0 * np.pi) - np.pi  # straight ahead is 0, to the left is above 0
-        seen = (objects[..., 2] > 0) & (distance <= SIGHT) & (np.abs(angle) <= SPAN / 2)
-        bins = np.clip(((angle + SPAN / 2) / (SPAN / BINS)).astype(int), 0, BINS - 1)
-        colour = (WORTH < 0).astype(int)
+        seen = (self.objects(states)[..., 2] > 0) & (distance <= SIGHT) & (np.abs(angle) <= SPAN / 2)
+        env, index = np.nonzero(seen)
+        bins = np.minimum(((angle[seen] + SPAN / 2) / (SPAN / BINS)).astype(int), BINS - 1)
         readings = np.zeros((len(states), 2 * BINS))
-        env = np.broadcast_to(np.arange(len(states))[:, None], bins.shape)
-        np.maximum.at(readings, (env, bins + BINS * colour), np.where(seen, 1.0 - distance / SIGHT, 0.0))
+        np.maximum.at(readings, (env, bins + SENSOR[index]), 1.0 - distance[seen] / SIGHT)
         return readings
 
     def observation(self, states: Array) -> Array:
-        parts = [states[:, 1 : self._physics], self.centre_of_mass(states), self.sensors(states)]
+        centre = self.centre_of_mass(states)
+        return self._observed(states, centre, *self._apart(states, centre))
+
+    def _observed(self, states: Array, centre: Array, apart: Array, distance: Array) -> Array:
+        parts = [states[:, 1 : self._physics], centre, self._sensed(states, apart, distance)]
         return np.concatenate(parts, axis=1, dtype=np.float32)
 
     def arrive(self, states: Array) -> tuple[Array, Array, Array]:
-        objects = self.objects(states)
-        apart = objects[..., :2] - self.centre_of_mass(states)[:, None, :2]
-        caught = (objects[..., 2] > 0) & (np.hypot(apart[..., 0], apart[..., 1]) < CATCH)
-        objects[..., 2][caught] = 0.0
-        return states, caught @ WORTH, np.asarray((objects[..., 2] == 0).all(axis=1))
+        centre = self.centre_of_mass(states)
+        apart, distance = self._apart(states, centre)
+        there = self.objects(states)[..., 2]
+        caught = (there > 0) & (distance < CATCH)
+        there[caught] = 0.0
+        return self._observed(states, centre, apart, distance), caught @ REWARDS, np.asarray((there == 0).all(axis=1))
 
     def draw(self, state: Array) -> Array:
         """The pool from above."""
@@ -116,19 +129,16 @@ class SwimmerGather(MujocoTask):
         return canvas.picture()
 
 
-def plan() -> Plan:
-    """The pool as a map."""
-    return Plan(("x (m)", "y (m)"), np.stack([CORNERS, np.roll(CORNERS, 1, axis=0)], axis=1), (0.0, 0.0))
+def make_map() -> Map:
+    """The pool as a map, by the swimmer's centre of mass."""
+    walls = np.stack([CORNERS, np.roll(CORNERS, 1, axis=0)], axis=1)
+    return Map(("x (m)", "y (m)"), lambda seen, infos: seen[:, 10:12], (-EDGE, EDGE, -EDGE, EDGE), walls, (0.0, 0.0))
 
 
-def places(observations: Array, infos: dict[str, Any]) -> Array:
-    """Where the centre of mass is, [N, 2]."""
-    return observations[:, 10:12]
-
-
-def make_env(**settings: Any) -> MujocoEnv:
+@drawable
+def make_env(**settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/SwimmerGather-v0")`."""
-    return MujocoEnv(SwimmerGather(), **settings)
+    return single(SwimmerGather(), **settings)
 
 
 def make_vector_env(num_envs: int = 1, **settings: Any) -> MujocoVectorEnv:
