@@ -274,33 +274,3 @@ def as_bonus(bonus: Bonus | str, observation_space: spaces.Space, action_space: 
     if settings:
         raise UsageError(f"Settings {sorted(settings)} were passed beside a built bonus: pass them when you build it.")
     return bonus
-
-
-# --- temporary shim, replaced at the merge
-from ex2.settings import Settings  # noqa: E402
-
-
-class _Plain(Settings):
-    def __init__(self, values):
-        object.__setattr__(self, "values", dict(values))
-
-    def as_dict(self):
-        return dict(self.values)
-
-    def __getattr__(self, name):
-        return self.values[name]
-
-
-def bonus_settings(name, values):
-    known = parameters(name)
-    for s in values:
-        if s not in known:
-            raise unknown(f"setting of the bonus {name!r}", s, known)
-    return _Plain(values)
-
-
-_make = make_bonus
-
-
-def make_bonus(name, observation_space, action_space, given=None, **settings):
-    return _make(name, observation_space, action_space, **(given.values if given is not None else {}), **settings)

@@ -256,8 +256,8 @@ def _plot(options: argparse.Namespace) -> int:
 def _density_figure(options: argparse.Namespace) -> int:
     from ex2.exemplar.density import SETTINGS
     from ex2.plots import density_figure
-    from ex2.training.display import Display
     from ex2.training.config import configure
+    from ex2.training.display import Display
     from ex2.training.run import train
 
     if options.model not in SETTINGS:

@@ -13,15 +13,15 @@ import torch
 from gymnasium.vector import VectorEnv
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from stable_baselines3.common.preprocessing import maybe_transpose
 
 from ex2.batch import Batch
 from ex2.bonuses.none import NoBonus
 from ex2.errors import UsageError
 from ex2.plots import INK, MUTED, mark, plain, save
-from ex2.tasks import TASKS, task_map
+from ex2.tasks import find_task, task_map
 from ex2.tasks.map import Map
-from ex2.training.loop import Trainer, environments, load
+from ex2.training.environments import environments
+from ex2.training.run import Loaded, Run
 
 Array = np.ndarray
 SHOWN = 5  # frames of each end
@@ -46,17 +46,16 @@ def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int
     """Plays episodes with a run's agent, rates what it sees, and draws it; by default novelty.png in the run's folder."""
     if seed < 0:
         raise UsageError(f"seed={seed} must be at least 0.")
-    folder = Path(folder)
-    trainer = load(folder)
-    trainer.env.close()
-    if isinstance(trainer.bonus, NoBonus):
+    run = Run(folder)
+    loaded, config = run.load(), run.config
+    if isinstance(loaded.bonus, NoBonus):
         raise UsageError(f"The run {folder} has no bonus: train one with --bonus kernel-exemplar.")
-    if not getattr(trainer.bonus, "ready", True):
-        raise UsageError(f"The run {folder} has no bonus yet: it has seen too few states, {trainer.steps:,} steps in.")
-    env = environments(trainer.config, PLAYERS)
-    arena = task_map(trainer.config.task)
+    if not loaded.bonus.ready:
+        raise UsageError(f"The run {folder} has no bonus yet: it has seen too few states, {loaded.steps:,} steps in.")
+    env = environments(config, PLAYERS)
+    arena = task_map(config.task)
     with contextlib.closing(env):
-        watched = watch(trainer, env, seed, arena)
+        watched = watch(loaded, env, seed, min(find_task(config.task).episode_steps, MOST_STEPS), arena)
         shown = [[(at, _picture(env, watched, at)) for at in some] for some in extremes(watched)]
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
         figure = Figure(figsize=(8.5 + (5.5 if arena else 0.0), 4.2), layout="constrained")
@@ -64,15 +63,13 @@ def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int
         _draw_extremes(parts[0], watched, shown)
         if arena:
             _draw_arena(parts[1].subplots(), watched, arena)
-        config = trainer.config
-        figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps", fontsize=11)
-        return save(figure, Path(path) if path is not None else folder / "novelty.png")
+        figure.suptitle(f"{config.task}, {config.bonus}, {loaded.steps:,} steps", fontsize=11)
+        return save(figure, Path(path) if path is not None else run.folder / "novelty.png")
 
 
-def watch(trainer: Trainer, env: VectorEnv, seed: int, arena: Map | None = None) -> Watched:
+def watch(loaded: Loaded, env: VectorEnv, seed: int, steps: int, arena: Map | None = None) -> Watched:
     """An agent's episodes, rated by its bonus as it is: nothing is learned from them."""
-    torch.manual_seed(seed)
-    steps = min(TASKS[trainer.config.task].episode_steps, MOST_STEPS)
+    generator = torch.Generator().manual_seed(seed)
     observation, infos = env.reset(seed=seed)
     seen: list[Array] = []
     reached: list[Array] = []
@@ -89,7 +86,7 @@ def watch(trainer: Trainer, env: VectorEnv, seed: int, arena: Map | None = None)
             places.append(place)
         if getattr(env.unwrapped, "task", None) is not None:
             states.append(env.unwrapped.get_state()["states"])
-        action, _ = trainer.agent.predict(observation)
+        action = loaded.policy.act(observation, generator)
         actions.append(action)
         observation, _, terminated, truncated, infos = env.step(action)
         ends.append(terminated | truncated)
@@ -100,15 +97,14 @@ def watch(trainer: Trainer, env: VectorEnv, seed: int, arena: Map | None = None)
     observations = np.stack(seen)
 
     def rated(frames: Array) -> Array:
-        """As the bonus takes them: channels first, the last frame of a stack."""
-        flat = maybe_transpose(frames.reshape(-1, *frames.shape[2:]), trainer.agent.observation_space)
-        shaped = flat.reshape(*frames.shape[:2], *flat.shape[1:])
-        return shaped[:, :, -1:] if trainer.config.stack > 1 else shaped
+        """As the bonus takes them: of a stack, the last frame."""
+        one = loaded.bonus.inputs.observation_space.shape
+        return frames[:, :, -1:] if frames.shape[2:] != one else frames
 
     batch = Batch.of(rated(observations), np.stack(actions), rated(np.stack(reached)), truncated=np.stack(ends))
     return Watched(
         observations,
-        trainer.bonus.score(batch).numpy(),
+        loaded.bonus.score(batch).numpy(),
         np.stack(places) if places else None,
         np.stack(states) if states else None,
         np.stack(ends),

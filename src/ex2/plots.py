@@ -18,7 +18,7 @@ from ex2.exemplar.density import ExemplarDensity
 from ex2.shaping import bonus_of_density
 from ex2.tasks import task_map
 from ex2.tasks.map import Map
-from ex2.training.loop import Trainer, history, load
+from ex2.training.run import Loaded, Run
 
 GRID = 48  # cells a side of the maps
 NATS = 10.0  # nats below the highest that densities are drawn down to
@@ -34,19 +34,19 @@ def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dic
     beside the learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw
     beside it.
     """
-    folder = Path(folder)
-    trainer = load(folder)
-    trainer.env.close()
-    arena = _arena(trainer) if isinstance(trainer.bonus, DensityBonus) and trainer.bonus.ready and _whole(trainer) else None
+    run = Run(folder)
+    arena, config, curve = task_map(run.config.task), run.config, run.history()
+    loaded = run.load() if arena is not None else None
+    bonus = _mapped(run, loaded, arena) if loaded is not None else None
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
-        figure = Figure(figsize=(13.5, 3.7) if arena else (6.0, 3.7), layout="constrained")
-        axes = figure.subplots(1, 4 if arena else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if arena else [1])[0]
-        if arena:
-            _draw_maps(figure, axes, trainer, arena)
-        _draw_curve(axes[-1], folder, trainer, recorded or {})
-        config = trainer.config
-        figure.suptitle(f"{config.task}, {config.bonus}, {trainer.steps:,} steps: score {trainer.score:.1f}", fontsize=11)
-        return save(figure, Path(path) if path is not None else folder / "plot.png")
+        figure = Figure(figsize=(13.5, 3.7) if bonus else (6.0, 3.7), layout="constrained")
+        axes = figure.subplots(1, 4 if bonus else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if bonus else [1])[0]
+        if bonus is not None and arena is not None:
+            _draw_maps(figure, axes, bonus, arena)
+        _draw_curve(axes[-1], run, recorded or {})
+        steps, score = (curve[name][-1] if name in curve else np.nan for name in ("step", "score"))
+        figure.suptitle(f"{config.task}, {config.bonus}, {steps:,.0f} steps: score {score:.1f}", fontsize=11)
+        return save(figure, Path(path) if path is not None else run.folder / "plot.png")
 
 
 def save(figure: Figure, target: Path) -> Path:
@@ -62,23 +62,20 @@ def density_figure(
 ) -> Path:
     """The paper's figure 2: (a) the density that a run's exemplar model has of its task, (b) the visits themselves, and
     (c) a toy data set with more and more smoothing, in standard deviations of the data, estimated by `model`."""
-    trainer = load(folder)
-    trainer.env.close()
-    bonus = trainer.bonus
-    arena = _arena(trainer)
-    if arena is None:
-        raise UsageError(f"The task {trainer.config.task!r} has no map to draw densities on: use a run of the maze.")
-    if not _whole(trainer):
+    run = Run(folder)
+    arena, loaded, config = task_map(run.config.task), run.load(), run.config
+    if arena is None or loaded.policy.observation_space.shape != (len(arena.axes),):
+        raise UsageError(f"The task {config.task!r} has no map to draw densities on: use a run of the maze.")
+    if not _whole(run):
         raise UsageError(f"The run {folder} has a density of some entries only: train one without bonus.entries.")
-    if not isinstance(bonus, DensityBonus) or not bonus.ready:
-        raise UsageError(
-            f"The run {folder} has no density yet: its bonus is {trainer.config.bonus!r}, {trainer.steps:,} steps in."
-        )
+    bonus = _mapped(run, loaded, arena)
+    if bonus is None:
+        raise UsageError(f"The run {folder} has no density yet: its bonus is {config.bonus!r}, {loaded.steps:,} steps in.")
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK}):
         figure = Figure(figsize=(12.5, 3.9), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[2.1, 1])[0]
         shown = {
-            f"a) {trainer.config.bonus}": _within(arena, density_map(bonus, GRID)),
+            f"a) {config.bonus}": _within(arena, density_map(bonus, GRID)),
             f"b) empirical, {len(bonus.replay):,} visits": visit_map(bonus, GRID),
         }
         top = np.nanmax([np.nanmax(values) for values in shown.values()])
@@ -100,16 +97,16 @@ def density_figure(
         return save(figure, Path(path))
 
 
-def _arena(trainer: Trainer) -> Map | None:
-    """The task's map, if it has bounds and its two coordinates are all that is observed."""
-    arena = task_map(trainer.config.task)
-    seen = trainer.env.observation_space.shape
-    return arena if arena is not None and arena.extent is not None and seen == (len(arena.axes),) == (2,) else None
+def _mapped(run: Run, loaded: Loaded, arena: Map | None) -> DensityBonus | None:
+    """The run's bonus, if it has a density over the task's whole map: of all that is observed, and of nothing else."""
+    bonus = loaded.bonus
+    whole = arena is not None and loaded.policy.observation_space.shape == (len(arena.axes),) and _whole(run)
+    return bonus if whole and isinstance(bonus, DensityBonus) and bonus.ready else None
 
 
-def _whole(trainer: Trainer) -> bool:
+def _whole(run: Run) -> bool:
     """Whether the bonus sees the whole position."""
-    return trainer.config.bonus_settings.get("entries") is None
+    return getattr(run.config.bonus_settings, "entries", None) is None
 
 
 def _within(arena: Map, values: np.ndarray) -> np.ndarray:
@@ -131,8 +128,7 @@ def visit_map(bonus: DensityBonus, cells: int) -> np.ndarray:
     return np.where(visits.T > 0, np.log(np.maximum(visits.T, 1.0) / len(places)), np.nan)
 
 
-def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Map) -> None:
-    bonus: DensityBonus = trainer.bonus
+def _draw_maps(figure: Figure, axes: Any, bonus: DensityBonus, arena: Map) -> None:
     log_density = density_map(bonus, GRID)
     paid = bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form)  # type: ignore[arg-type]
     shown = {
@@ -182,12 +178,14 @@ def density_map(bonus: DensityBonus, cells: int) -> np.ndarray:
     return bonus.log_density(rows).reshape(cells, cells, ACTIONS).exp().mean(-1).log().numpy()
 
 
-def _draw_curve(axis: Axes, folder: Path, trainer: Trainer, recorded: dict[str, float]) -> None:
-    rows = [row for row in history(folder) if np.isfinite(row.get("score", np.nan))]
-    steps = np.array([row["step"] for row in rows]) / 1e3
-    axis.plot(steps, [row["score"] for row in rows], color=ACCENT, linewidth=1.8, label=f"this run ({trainer.config.bonus})")
+def _draw_curve(axis: Axes, run: Run, recorded: dict[str, float]) -> None:
+    history, config = run.history(), run.config
+    known = np.isfinite(history["score"]) if "score" in history else np.zeros(0, bool)
+    steps = history["step"][known] / 1e3 if known.any() else np.zeros(0)
+    scores = history["score"][known] if known.any() else np.zeros(0)
+    axis.plot(steps, scores, color=ACCENT, linewidth=1.8, label=f"this run ({config.bonus})")
     for name, score in recorded.items():
-        label = "plain " + trainer.config.algo.upper() if name == "none" else name
+        label = "plain " + config.algo.upper() if name == "none" else name
         axis.axhline(score, color=MUTED, linewidth=1, linestyle="--")
         axis.text(steps[0] if len(steps) else 0, score, f" {label}, recorded {score:.1f}", va="bottom", fontsize=8, color=MUTED)
     axis.set(xlabel="thousand environment steps", ylabel="return of an episode, last 20")

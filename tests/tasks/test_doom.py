@@ -191,8 +191,8 @@ def test_training_goes_on_when_a_game_dies():
     os.kill(min(games()), signal.SIGKILL)
     time.sleep(0.2)
     with pytest.warns(UserWarning, match="died and was started anew"):
-        trainer.iterate()
-    assert trainer.steps == 160
-    assert trainer.callback.batch.truncated.sum() == 1
-    assert not trainer.agent.ep_info_buffer
-    trainer.env.close()
+        rollout = trainer.collector.collect()
+    assert rollout.batch.truncated.sum() == 1
+    assert not trainer.collector.episodes
+    assert trainer.iterate()["step"] == 160
+    trainer.collector.close()

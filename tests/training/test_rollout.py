@@ -151,7 +151,9 @@ class Bad(gymnasium.Env):
         return observation, np.inf if bad and self.what == "reward" else 0.0, False, bad and self.what == "last", {}
 
 
-@pytest.mark.parametrize(("what", "words"), [("observation", "observation"), ("reward", "reward"), ("last", "last observation")])
+@pytest.mark.parametrize(
+    ("what", "words"), [("observation", "observation"), ("reward", "reward"), ("last", "last observation")]
+)
 def test_numbers_that_are_none_are_named(what, words):
     env = SyncVectorEnv([Bad, lambda: Bad(what)], autoreset_mode=AutoresetMode.SAME_STEP)
     policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
@@ -165,3 +167,57 @@ def test_other_autoreset_modes_are_refused():
     policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
     with pytest.raises(UsageError, match="SAME_STEP"):
         Collector([env], policy, 10, seed=0, generator=torch.Generator())
+
+
+class Payday(Bad):
+    """Pays 7 a step, for 4 steps."""
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, _, *_ = super().step(action)
+        return observation, 7.0, self.time == 4, False, {}
+
+
+def test_rewards_are_clipped_for_learning_only():
+    env = SyncVectorEnv([Payday] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
+    collector = Collector([env], policy, 10, seed=0, generator=torch.Generator(), clip_reward=True)
+    rollout = collector.collect()
+    assert (rollout.rewards == 1.0).all()
+    assert list(collector.episodes) == [28.0] * 4
+    assert collector.score == 28.0
+    assert rollout.batch.terminated.sum() == 4
+
+
+def test_a_stream_of_its_own_sees_the_stacks_that_were_acted_on():
+    settings = {"num_envs": 2, "rollout_steps": 40, "episodic": False, "threads": 1}
+    trainer = Trainer(configure("freeway", "rnd", overrides={"algo.batch_size": 80}, **settings))
+    acted, learned = [], []
+
+    def watch(module, rows):
+        module.register_forward_pre_hook(lambda _, inputs: rows.append([row.numpy().tobytes() for row in inputs[0]]))
+
+    watch(trainer.policy.actor, acted)
+    watch(trainer.stream.critic, learned)
+    trainer.iterate()
+    trainer.collector.close()
+    steps = [row for rows in acted[:80] for row in rows]  # 40 steps of two groups
+    assert len(set(steps)) > 40
+    values, last, *fits = learned  # all that was acted on, what is behind the last step, and four times over all
+    assert len(last) == 2
+    assert values == steps
+    assert sorted(row for rows in fits for row in rows) == sorted(4 * steps)
+
+
+def test_a_stream_of_its_own_standardises_as_the_agent_does():
+    settings = {"num_envs": 2, "rollout_steps": 40, "episodic": False}
+    trainer = Trainer(configure("gather", "rnd", overrides={"policy.standardise": "critic"}, **settings))
+    trainer.iterate()
+    trainer.collector.close()
+    policy = trainer.policy
+    assert policy.critic[0].moments is policy.bonus_critic[0].moments is policy.moments
+    assert policy.moments.seen.item() == 80
+    assert trainer.stream.critic is policy.bonus_critic

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus
 from ex2.errors import UsageError, unknown
-from ex2.networks import Moments
 from ex2.shaping import CENTRES, Weight, shape
 from ex2.training.returns import Stream
 from ex2.training.rollout import Observations
@@ -32,12 +31,11 @@ def stacked(observations: Sequence[Any]) -> Any:
 
 
 class PolicyValues(nn.Module):
-    """The critic of a Stable-Baselines3 policy, from 0: a copy that shares only moments that observations are standardised by."""
+    """The critic of a Stable-Baselines3 policy, copied, and from 0."""
 
     def __init__(self, policy: ActorCriticPolicy) -> None:
         super().__init__()
-        shared = {id(module): module for module in policy.modules() if isinstance(module, Moments)}
-        self.policy = copy.deepcopy(policy, shared)
+        self.policy = copy.deepcopy(policy)
         nn.init.zeros_(self.policy.value_net.weight)
         nn.init.zeros_(self.policy.value_net.bias)
 
@@ -88,6 +86,7 @@ class BonusCallback(BaseCallback):
         self.bonuses = np.zeros((0, 0), np.float32)
         self.batch: Batch | None = None
         self._asked = 0
+        self._streamed: Any = None  # the model whose critic the stream's is a copy of
 
     @property
     def bonus(self) -> Bonus:
@@ -110,8 +109,8 @@ class BonusCallback(BaseCallback):
             space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         self._settings = {}
-        if not self.episodic and self.stream is None:
-            policy = self.model.policy
+        if not self.episodic and (self.stream is None or self._streamed is not self.model):
+            policy, self._streamed = self.model.policy, self.model
             if not isinstance(policy, ActorCriticPolicy) or hasattr(policy, "lstm_actor"):
                 raise UsageError(
                     f"episodic=False does not work with {type(policy).__name__}: its values need more than observations."

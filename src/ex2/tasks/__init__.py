@@ -126,6 +126,8 @@ def _installed(name: str) -> Task:
 
 def task_map(name: str) -> Map | None:
     """The task as a map, or None if it has none."""
+    if name not in TASKS:
+        return None
     module = importlib.import_module(_installed(name).module)
     return module.make_map() if hasattr(module, "make_map") else None
 

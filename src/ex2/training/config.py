@@ -39,7 +39,9 @@ class Config(Settings):
     seed: int = setting(0, "Of everything random.", least=0)
     num_envs: int = setting(MISSING, "Environments side by side.", least=1)
     rollout_steps: int = setting(MISSING, "Steps of each environment in an iteration.", least=1)
-    groups: int = setting(1, "Groups of environments that take turns: one is stepped while the actor acts for the other.", least=1, most=2)
+    groups: int = setting(
+        1, "Groups of environments that take turns: one is stepped while the actor acts for the other.", least=1, most=2
+    )
     device: str = setting("cpu", "Where networks run: cpu, cuda, cuda:N.")
     threads: int = setting(1, "PyTorch's threads; sums depend on their number, so a run does.", least=1)
     centre: str = setting("median", "What is subtracted from the bonuses of a batch.", among=CENTRES)

@@ -124,8 +124,8 @@ class Policy(nn.Module):
             self.bonus_critic = self._network(settings.critic_hidden or settings.hidden, "critic")
         for critic in (self.critic if settings.zero_critic else None, self.bonus_critic):
             if critic is not None:
-                nn.init.zeros_(critic[-1].weight)
-                nn.init.zeros_(critic[-1].bias)
+                for value in critic[-1].parameters():
+                    nn.init.zeros_(value)
 
     def _network(self, hidden: tuple[int, ...], role: str) -> nn.Sequential:
         settings, layers = self.settings, list[nn.Module]()
@@ -234,5 +234,3 @@ def _width(space: spaces.Space) -> int:
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise UsageError(f"A policy does not take observations of {space}: use Box, Discrete, MultiDiscrete or MultiBinary.")
     return int(spaces.flatdim(space))
-
-

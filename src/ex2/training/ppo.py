@@ -24,7 +24,7 @@ class PPOSettings(AlgorithmSettings):
     ent_coef: float = setting(0.0, "What entropy counts in the loss.", least=0)
     vf_coef: float = setting(0.5, "What the critic's squared error counts in the loss.", least=0)
     max_grad_norm: float = setting(0.5, "What the gradient is cut to.", above=0)
-    target_kl: float | None = setting(None, "An update ends once the KL divergence is 1.5 times this; None for no limit.", above=0)
+    target_kl: float | None = setting(None, "An update ends once the KL divergence is 1.5 times this.", above=0)
 
 
 class PPO(Algorithm):

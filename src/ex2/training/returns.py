@@ -91,8 +91,8 @@ class Stream:
             none = np.zeros((len(scores) + 1, scores.shape[1]))
             self.scale = float(advantages(scores.astype(np.float64), none, self.gamma, 1.0).std())
         with torch.no_grad():
-            values = torch.cat([observations.through(self.critic), self.critic(last)])
-        values = self.scale * values.cpu().numpy().reshape(len(scores) + 1, -1)
+            raw = torch.cat([observations.through(self.critic), self.critic(last)])
+        values = self.scale * raw.cpu().numpy().reshape(len(scores) + 1, -1)
         found = advantages(scores, values, self.gamma, self.gae_lambda)
         fit_critic(
             self.critic,

@@ -166,7 +166,9 @@ class SeenFrames(Seen):
         at = np.arange(steps)[:, None, None] + np.arange(stack)
         places = at * count + np.arange(count)[None, :, None]  # [T, N, frames]
         begun = [(step, indices, frames) for step, indices, frames in self.begun if step < steps]
-        extra = np.concatenate([frames for _, _, frames in begun]) if begun else self.older[:0, :0].reshape(0, *self.like.shape[2:])
+        extra = (
+            np.concatenate([frames for _, _, frames in begun]) if begun else self.older[:0, :0].reshape(0, *self.like.shape[2:])
+        )
         if begun:
             step = np.concatenate([np.full(len(indices), step) for step, indices, _ in begun])
             env = np.concatenate([indices for _, indices, _ in begun])
@@ -278,9 +280,7 @@ class Collector:
         drawn = torch.cat(actions), torch.cat(parameters)
         return self._complete(observations, seen, *drawn, rewards, terminated, truncated)
 
-    def _arrive(
-        self, group: Group, step: int, seen: Seen, rewards: Array, terminated: Array, truncated: Array
-    ) -> None:
+    def _arrive(self, group: Group, step: int, seen: Seen, rewards: Array, terminated: Array, truncated: Array) -> None:
         """Takes in what the environments of a group answered to their actions."""
         observation, reward, ended, cut, infos = group.receive()
         where = group.where

@@ -181,5 +181,3 @@ def conjugate_gradients(product: Callable[[Tensor], Tensor], target: Tensor, ste
         direction = residual + now / left * direction
         left = now
     return found
-
-

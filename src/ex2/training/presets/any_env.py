@@ -31,7 +31,9 @@ def preset_for(env_id: str) -> Preset:
         layers = LARGE if side >= 36 else SMALL
         policy = PolicySettings(convolutions=layers, hidden=(256,), activation="relu", zero_critic=True)
     else:
-        policy = PolicySettings(hidden=(64, 64), activation="tanh", standardise="none" if pictures else "both", zero_critic=True)
+        policy = PolicySettings(
+            hidden=(64, 64), activation="tanh", standardise="none" if pictures else "both", zero_critic=True
+        )
     weight = Weight(start=0.1)
     return Preset(
         steps=1_000_000,

@@ -22,17 +22,13 @@ def atari(weight: float, kl_weight: float) -> Preset:
         stack=4,
         checkpoint_every=1,
         task={},
-        policy=PolicySettings(
-            convolutions=((32, 8, 4), (16, 4, 2)), hidden=(256, 256), activation="relu", zero_critic=True
-        ),
+        policy=PolicySettings(convolutions=((32, 8, 4), (16, 4, 2)), hidden=(256, 256), activation="relu", zero_critic=True),
         trpo=TRPOSettings(gae_lambda=0.97, cg_max_steps=10, curvature_share=0.1, batch_size=2_000, n_critic_updates=2),
         ppo=PPOSettings(gae_lambda=0.97, batch_size=2_000, n_epochs=4),
         weight=light,
         bonuses={
             "kernel-exemplar": Tuned(light, HELD),
-            "amortized": Tuned(
-                light, AMORTIZED | HELD | {"kl_weight": kl_weight, "steps": 1_000, "first_steps": 1_000}
-            ),
+            "amortized": Tuned(light, AMORTIZED | HELD | {"kl_weight": kl_weight, "steps": 1_000, "first_steps": 1_000}),
             # Scores of these deviate by 0.01 to 0.1, where -log p does so by about 1. Not tried on a game yet.
             "simhash": Tuned(heavy),
             "rnd": Tuned(heavy, {"share": 0.25}),

@@ -24,9 +24,7 @@ PRESET = Preset(
         # Novel in the position of the centre of mass: what the sensors see is new in each episode, wherever the swimmer is. It
         # learns to swim, ahead or backwards, and not to steer; examples/gather.py does, in two runs.
         # With the paper's 1e-4 what happens to lie on its way (1 or -1) outweighs the bonus, and it stays within a metre.
-        "kernel-exemplar": Tuned(
-            Weight(start=0.01, schedule="linear", end=0.0, until=0.6), HELD | {"entries": [10, 11]}
-        ),
+        "kernel-exemplar": Tuned(Weight(start=0.01, schedule="linear", end=0.0, until=0.6), HELD | {"entries": [10, 11]}),
         # The paper's KL weight; in our few steps the model collapses with it.
         "amortized": Tuned(LIGHT, AMORTIZED | HELD | {"kl_weight": 10.0, "steps": 80, "first_steps": 1_500}),
         "k-exemplar": Tuned(LIGHT, K_EXEMPLAR | HELD | FEW_HEADS | {"k": 1}),  # the paper has a weight of 1.0

@@ -25,21 +25,21 @@ class Tuned:
 class Preset(Settings):
     """The settings of a task; what they mean is said in `ex2.training.config.Config`."""
 
-    steps: int = setting(MISSING, "", least=1)
-    num_envs: int = setting(MISSING, "", least=1)
-    rollout_steps: int = setting(MISSING, "", least=1)
-    groups: int = setting(1, "", least=1)
-    threads: int = setting(1, "", least=1)
-    entropy: float = setting(0.0, "", least=0)
-    checkpoint_every: int = setting(25, "", least=1)
-    clip_reward: bool = setting(False, "")
-    stack: int = setting(1, "", least=1)
+    steps: int = setting(MISSING, "Environment steps of a run.", least=1)
+    num_envs: int = setting(MISSING, "Environments side by side.", least=1)
+    rollout_steps: int = setting(MISSING, "Steps of each in an iteration.", least=1)
+    groups: int = setting(1, "Groups of environments that take turns.", least=1, most=2)
+    threads: int = setting(1, "PyTorch's threads.", least=1)
+    entropy: float = setting(0.0, "A reward for acting at random.", least=0)
+    checkpoint_every: int = setting(25, "Iterations between checkpoints.", least=1)
+    clip_reward: bool = setting(False, "Whether the agent learns from clipped rewards.")
+    stack: int = setting(1, "Frames in an observation.", least=1)
     task: dict[str, Any] = setting(MISSING, "What environments are made with.")
-    policy: PolicySettings = setting(MISSING, "")
-    trpo: TRPOSettings = setting(MISSING, "")
-    ppo: PPOSettings = setting(MISSING, "")
+    policy: PolicySettings = setting(MISSING, "The networks.")
+    trpo: TRPOSettings = setting(MISSING, "The settings of TRPO.")
+    ppo: PPOSettings = setting(MISSING, "The settings of PPO.")
     weight: Weight = setting(MISSING, "Of bonuses whose scores deviate by about 1, and of those that are not in `bonuses`.")
-    bonuses: dict[str, Any] = setting(MISSING, "What is known of single bonuses here, `Tuned` each; others have their defaults.")
+    bonuses: dict[str, Any] = setting(MISSING, "`Tuned` bonuses by name; all others have their defaults.")
 
     def tuned(self, bonus: str) -> Tuned:
         """A bonus on this task. Several at once have the settings of each part, and the weight of scores that deviate by 1, as
