@@ -17,8 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import ex2
-from ex2.bonus import BONUSES, settings_of
+from ex2.bonus import BONUSES, settings_type
 from ex2.errors import UsageError, unknown
+from ex2.settings import describe
 from ex2.tasks import TASKS, find_task
 
 console = Console()
@@ -290,7 +291,8 @@ def _tasks(options: argparse.Namespace) -> None:
 def _bonuses(options: argparse.Namespace) -> None:
     table = Table("bonus", "what it is", "settings (--set bonus.NAME=VALUE)")
     for name, entry in BONUSES.items():
-        table.add_row(name, entry.summary, ", ".join(f"{key}={value}" for key, value in settings_of(entry.load()).items()))
+        taken = [f"{own}={default}" for own, _, default, _ in describe(settings_type(name))]
+        table.add_row(name, entry.summary, ", ".join(taken))
     console.print(table)
     console.print("Several at once: rnd+simhash; their settings are bonus.rnd.NAME, bonus.simhash.NAME and bonus.shares.")
 

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure, FigureBase
 from ex2.bonus import DensityBonus
 from ex2.errors import UsageError
 from ex2.exemplar.density import ExemplarDensity
-from ex2.shaping import bonus_of_density
 from ex2.tasks import TASKS
 from ex2.training.loop import Trainer, history, load
 
@@ -128,7 +127,7 @@ def _draw_maps(figure: Figure, axes: Any, trainer: Trainer, arena: Any) -> None:
         f"visits, last {len(bonus.replay):,} (log share)": visit_map(bonus, GRID),
         "bonus": np.where(
             reachable,
-            bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form),  # type: ignore[arg-type]
+            bonus.bonus_of(torch.as_tensor(log_density)),
             np.nan,
         ),
     }

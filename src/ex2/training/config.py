@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ex2.bonus import check_device, parameters
+from ex2.bonus import bonus_settings, check_device, kind_of
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Weight
 from ex2.tasks import find_task
@@ -119,7 +119,7 @@ def configure(
     1
     """
     find_task(task)
-    kinds = {name: parameter.annotation for name, parameter in parameters(bonus).items()}
+    kind_of(bonus)
     if algo not in ALGORITHMS:
         raise unknown("algorithm", algo, ALGORITHMS)
     preset = deepcopy(PRESETS[task])
@@ -131,7 +131,7 @@ def configure(
         "bonus": chosen.get("settings", {}),
         "algo": preset["algo"][algo],
     }
-    types = {"bonus": kinds, "weight": Weight.__annotations__, "policy": POLICY}
+    types = {"weight": Weight.__annotations__, "policy": POLICY}
     own = {name: preset[name] for name in FREE if name in preset}
     given = {name: value for name, value in fields.items() if value is not None}
     for key, value in (given | (overrides or {})).items():
@@ -143,10 +143,11 @@ def configure(
         if part not in parts:
             raise unknown("part of the configuration", part, parts)
         if part in types:
-            _check(name, value, types[part], f"setting of the bonus {bonus!r}" if part == "bonus" else f"setting of {part}")
-        elif name in parts[part]:
+            _check(name, value, types[part], f"setting of {part}")
+        elif part != "bonus" and name in parts[part]:
             _check(name, value, {name: type(parts[part][name]).__name__}, f"setting of {part}")
         parts[part][name] = value
+    bonus_settings(bonus, parts["bonus"])
     _check("steps", preset["steps"] if steps is None else steps, {"steps": "int"}, "setting")
     _check("seed", seed, {"seed": "int"}, "setting")
     config = Config(
