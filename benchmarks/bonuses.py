@@ -40,7 +40,7 @@ from torch import nn
 
 from ex2 import BONUSES, Batch, UsageError, make_bonus
 from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
-from ex2.bonus import parameters
+from ex2.bonus import setting_names
 from ex2.plots import save
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
@@ -258,7 +258,7 @@ def cost(bonuses: list[str], device: str, rounds: int = 3) -> None:
             try:
                 settings = configure(task, bonus).bonus_settings
                 settings |= {"inputs": "state", "replay_capacity": 20_000, "min_replay": 0, "first_steps": None}
-                taken = {key: value for key, value in settings.items() if key in parameters(bonus)}
+                taken = {key: value for key, value in settings.items() if key in setting_names(bonus)}
                 model = make_bonus(bonus, space, BUTTONS, device=device, **taken)
             except UsageError:
                 continue

@@ -26,7 +26,7 @@ import torch
 from gymnasium import spaces
 
 from ex2 import BONUSES, Batch, UsageError, make_bonus
-from ex2.bonus import Bonus, parameters
+from ex2.bonus import Bonus, setting_names
 
 NAMES = [*BONUSES, "simhash+rnd"]
 SMALL = {"steps": 3, "first_steps": 4, "groups": 16, "negatives": 32, "newton_negatives": 64, "pairs": 16, "exemplars": 16}
@@ -267,7 +267,7 @@ class Campaign:
         names = str(self.random.choice(list(SPACES))), str(self.random.choice(list(ACTIONS)))
         larger = self.random.random() < 0.1
         settings: dict[str, Any] = {"seed": int(self.random.integers(100))}
-        for key in parameters(name):
+        for key in setting_names(name):
             short = key.split(".")[-1]
             if short in SMALL:
                 settings[key] = (LARGER if larger else SMALL)[short]

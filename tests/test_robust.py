@@ -13,14 +13,14 @@ from gymnasium import spaces
 import faults
 from conftest import CONTINUOUS, SPACES, TILES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
-from ex2.bonus import Bonus, parameters
+from ex2.bonus import Bonus, setting_names
 from ex2.inputs import Inputs
 from ex2.networks import Moments
 from ex2.replay import Fifo
 
 
 def small(name: str, pair, **settings) -> Bonus:
-    chosen = {key: faults.SMALL[key.split(".")[-1]] for key in parameters(name) if key.split(".")[-1] in faults.SMALL}
+    chosen = {key: faults.SMALL[key.split(".")[-1]] for key in setting_names(name) if key.split(".")[-1] in faults.SMALL}
     return make_bonus(name, *pair, **(chosen | settings))
 
 

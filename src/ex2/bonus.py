@@ -10,9 +10,9 @@ from __future__ import annotations
 import abc
 import importlib
 import inspect
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import spaces
@@ -20,44 +20,85 @@ from torch import Tensor
 
 from ex2.batch import Batch
 from ex2.errors import UsageError, unknown
-from ex2.inputs import Inputs
+from ex2.inputs import INPUTS, Inputs
 from ex2.replay import Fifo
+from ex2.settings import Settings, defaults, documentation, hints, names, setting
 from ex2.shaping import FORMS, bonus_of_density
 
 Metrics = dict[str, float]
+AnySettings = Settings  # within a bonus `Settings` is the class of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntrySettings(Settings):
+    """Of a bonus that looks at whole transitions."""
+
+    entries: tuple[int | str, ...] | None = setting(
+        None, "the indices of the numbers of a vector observation that count, or the keys of a Dict; all of them by default"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BonusSettings(EntrySettings):
+    """Of a bonus that rates states."""
+
+    inputs: str = setting("state", 'what is rated: "state", "next-state" or "state-action"', among=INPUTS)
+    action_scale: float = setting(1.0, 'how much actions count beside a vector state, for "state-action"', above=0.0)
 
 
 class Bonus(abc.ABC):
     """Base of all bonuses.
 
-    Args:
-        observation_space, action_space: of one environment.
-        inputs: what is rated: "state", "next-state" or "state-action".
-        action_scale: how much actions count beside a vector state, for "state-action".
-        entries: the indices of the numbers of a vector observation that count, or the keys of a Dict; all of them by default.
-        seed: of the generator that every random draw comes from.
-        device: where the networks run; what has been visited stays in main memory.
+    Built from the spaces of one environment, and settings: an object of the class's `Settings`, or keywords, or both. `seed` is
+    of the generator that every random draw comes from, and `device` where networks run; what has been visited stays in main
+    memory. A bonus of your own derives its settings from `BonusSettings`, names them as `Settings`, and overrides `setup`.
     """
 
-    fixed: frozenset[str] = frozenset()
-    """Settings of the base classes that this bonus does not take."""
+    Settings: ClassVar[type[AnySettings]] = BonusSettings
+    settings: AnySettings
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{documentation(cls.Settings)}".strip()
+        if cls.__init__ is Bonus.__init__:
+            taken = list(inspect.signature(Bonus.__init__).parameters.values())[1:-1]
+            kinds = hints(cls.Settings)
+            for name, default in defaults(cls.Settings).items():
+                kind = inspect.Parameter.KEYWORD_ONLY
+                taken.append(inspect.Parameter(name, kind, default=default, annotation=kinds[name]))
+            cls.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
 
     def __init__(
         self,
         observation_space: spaces.Space,
         action_space: spaces.Space,
+        settings: AnySettings | None = None,
         *,
-        inputs: str = "state",
-        action_scale: float = 1.0,
-        entries: list | None = None,
         seed: int = 0,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
+        **values: Any,
     ) -> None:
-        if "inputs" in self.fixed and inputs != "state":
-            raise UsageError(f"inputs={inputs!r}: {type(self).__name__} looks at whole transitions, leave it out.")
-        self.inputs = Inputs(observation_space, action_space, inputs, action_scale, entries)
-        self.generator = torch.Generator().manual_seed(seed)
+        check_device(str(device))
+        self.settings = self._chosen(settings, values)
+        self.observation_space, self.action_space = observation_space, action_space
+        looks = defaults(BonusSettings) | vars(self.settings)
+        self.inputs = Inputs(observation_space, action_space, looks["inputs"], looks["action_scale"], looks["entries"])
+        self.seed, self.generator = seed, torch.Generator().manual_seed(seed)
         self.device = torch.device(device)
+        self.setup()
+
+    @classmethod
+    def _chosen(cls, settings: AnySettings | None, values: dict[str, Any]) -> AnySettings:
+        """The settings, with `values` on top."""
+        if settings is None:
+            return cls.Settings.of(values, f"bonus {_name(cls)!r}")
+        if not isinstance(settings, cls.Settings):
+            kind = type(settings).__name__
+            raise UsageError(f"The bonus {_name(cls)!r} takes {cls.Settings.__name__}, not {kind}; plain values are keywords.")
+        return type(settings).of(vars(settings) | values, f"bonus {_name(cls)!r}") if values else settings
+
+    def setup(self) -> None:  # noqa: B027
+        """Makes what the bonus holds, from `settings`, `inputs`, `generator` and `device`; begins with that of its base."""
 
     @abc.abstractmethod
     def fit(self, batch: Batch) -> Metrics:
@@ -108,38 +149,31 @@ class Bonus(abc.ABC):
         return self
 
 
+@dataclass(frozen=True, kw_only=True)
+class DensitySettings(BonusSettings):
+    """Of a bonus that follows from a density."""
+
+    replay_capacity: int = setting(200_000, "how many visited states the FIFO holds", least=1)
+    min_replay: int = setting(0, "there is no bonus before the FIFO holds this many", least=0)
+    form: str = setting("log", "how a density becomes a bonus, see `ex2.shaping.bonus_of_density`", among=FORMS)
+    count_offset: float = setting(0.0, 'added to the visits, for the form "sqrt-count"', least=0.0)
+    state_count: float = setting(1.0, 'states there are, |S|, for the form "inverse-count"', above=0.0)
+
+
 class DensityBonus(Bonus):
-    """A bonus that follows from a density p over visited states: f(p) of `ex2.shaping`, and no bonus until enough was seen.
+    """A bonus that follows from a density p over visited states: f(p) of `ex2.shaping`, and no bonus until enough was seen."""
 
-    Args:
-        replay_capacity: how many visited states the FIFO holds.
-        min_replay: there is no bonus before it holds this many.
-        form, count_offset, state_count: how a density becomes a bonus, see `ex2.shaping.bonus_of_density`.
-    """
+    Settings = DensitySettings
+    settings: DensitySettings
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        replay_capacity: int = 200_000,
-        min_replay: int = 0,
-        form: str = "log",
-        count_offset: float = 0.0,
-        state_count: float = 1.0,
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **settings)
-        if form not in FORMS:
-            raise unknown("form of bonus", form, FORMS)
-        self.replay = Fifo(replay_capacity, self.inputs.width, self.inputs.dtype)
-        self.min_replay = min_replay
-        self.form = {"form": form, "count_offset": count_offset, "state_count": state_count}
+    def setup(self) -> None:
+        super().setup()
+        self.replay = Fifo(self.settings.replay_capacity, self.inputs.width, self.inputs.dtype)
 
     @property
     def ready(self) -> bool:
         """Whether enough has been seen for a bonus."""
-        return len(self.replay) >= max(self.min_replay, 1)
+        return len(self.replay) >= max(self.settings.min_replay, 1)
 
     @abc.abstractmethod
     def log_density(self, rows: Tensor) -> Tensor:
@@ -152,11 +186,16 @@ class DensityBonus(Bonus):
         log_density[batch.mask] = self.log_density(rows[batch.mask])
         return log_density
 
+    def bonus_of(self, log_density: Tensor) -> Tensor:
+        """f(p) of log densities of any shape, in the form that the settings say."""
+        chosen = self.settings
+        return bonus_of_density(log_density, len(self.replay), chosen.form, chosen.count_offset, chosen.state_count)
+
     def score(self, batch: Batch) -> Tensor:
         self.inputs.check(batch)
         if not self.ready or not batch.mask.any():
             return torch.zeros(batch.shape)
-        bonus = bonus_of_density(self.log_density_of_batch(batch), len(self.replay), **self.form)  # type: ignore[arg-type]
+        bonus = self.bonus_of(self.log_density_of_batch(batch))
         return torch.where(batch.mask, bonus, torch.zeros_like(bonus))
 
     def remember(self, batch: Batch) -> None:
@@ -198,47 +237,87 @@ BONUSES = {
 }
 
 
-def make_bonus(name: str, observation_space: spaces.Space, action_space: spaces.Space, **settings: Any) -> Bonus:
-    """Builds a registered bonus by name.
+COMBINED = Entry("ex2.bonuses.combined:Combined", "several at once, each on its own scale")
+
+
+def make_bonus(
+    name: str,
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    settings: Settings | None = None,
+    *,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    **values: Any,
+) -> Bonus:
+    """Builds a registered bonus by name, from settings, from keywords, or from settings with keywords on top.
 
     >>> box = spaces.Box(-1.0, 1.0, (2,))
-    >>> make_bonus("histogram", box, box, bins=10).bins
+    >>> make_bonus("histogram", box, box, bins=10).settings.bins
     10
     """
-    known = parameters(name)
-    for setting in settings:
-        if setting not in {"seed", "device", *known}:
-            raise unknown(f"setting of the bonus {name!r}", setting, known)
-        value = settings[setting]
-        for number in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(number, float) and not math.isfinite(number):
-                raise UsageError(f"{setting}={value} must be finite.")
-    check_device(str(settings.get("device", "cpu")))
-    if "+" in name:
-        settings["parts"] = name.split("+")
-    return kind_of(name)(observation_space, action_space, **settings)
+    if settings is None or (values and isinstance(settings, settings_type(name))):
+        settings = bonus_settings(name, (settings.as_dict() if settings else {}) | values)
+    return kind_of(name)(observation_space, action_space, settings, seed=seed, device=device)
 
 
 def kind_of(name: str) -> type[Bonus]:
     """The class of a registered bonus; of names joined by "+", that of a combined one."""
-    if "+" in name:
-        return Entry("ex2.bonuses.combined:Combined", "").load()
-    if name not in BONUSES:
-        raise unknown("bonus", name, BONUSES)
-    return BONUSES[name].load()
+    for part in name.split("+"):
+        if part not in BONUSES:
+            raise unknown("bonus", part, BONUSES)
+    return (COMBINED if "+" in name else BONUSES[name]).load()
 
 
-def parameters(name: str) -> dict[str, inspect.Parameter]:
-    """The settings of a bonus by name; those of a combined one's parts have the part's name in front.
+def settings_type(name: str) -> type[Settings]:
+    """The class of a bonus's settings, by the name of the bonus.
 
-    >>> "rnd.hidden" in parameters("rnd+kde")
+    >>> settings_type("histogram").__name__
+    'HistogramSettings'
+    """
+    return kind_of(name).Settings
+
+
+def setting_names(name: str) -> list[str]:
+    """The names of a bonus's settings; those of a combined one's parts have the part's name in front.
+
+    >>> "rnd.hidden" in setting_names("rnd+kde")
     True
     """
-    found = parameters_of(kind_of(name))
-    if "+" in name:
-        for part in name.split("+"):
-            found |= {f"{part}.{setting}": value for setting, value in parameters(part).items()}
-    return found
+    if "+" not in name:
+        return names(settings_type(name))
+    return ["shares", *(f"{part}.{own}" for part in name.split("+") for own in setting_names(part))]
+
+
+def bonus_settings(name: str, values: Mapping[str, Any]) -> Settings:
+    """The settings of a bonus from plain values by name. Those of a combined one's parts are nested, or have the part's name in
+    front; `as_dict` of what is returned gives values that are read back to the same.
+
+    >>> bonus_settings("rnd+kde", {"rnd.hidden": 64}) == bonus_settings("rnd+kde", {"rnd": {"hidden": 64}})
+    True
+    """
+    if "+" not in name:
+        return settings_type(name).of(values, f"bonus {name!r}")
+    parts, flat = name.split("+"), {}
+    for key, value in values.items():
+        nested = key in parts and isinstance(value, Mapping)
+        flat.update({f"{key}.{own}": one for own, one in value.items()} if nested else {key: value})
+    for key in flat:
+        if key not in setting_names(name):
+            raise unknown(f"setting of the bonus {name!r}", key, setting_names(name))
+    if len(set(parts)) < len(parts):
+        raise UsageError(f"The bonus {name!r} has a part twice: give it a larger share instead.")
+    chosen = {
+        part: bonus_settings(part, {key.removeprefix(f"{part}."): flat[key] for key in flat if key.startswith(f"{part}.")})
+        for part in parts
+    }
+    return settings_type(name).of({"parts": chosen} | {key: flat[key] for key in flat if key == "shares"}, f"bonus {name!r}")
+
+
+def _name(kind: type[Bonus]) -> str:
+    """A bonus's registered name, or that of its class."""
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, entry in BONUSES.items() if entry.path == path), kind.__name__)
 
 
 def check_device(name: str) -> None:
@@ -249,22 +328,6 @@ def check_device(name: str) -> None:
         raise UsageError(f"There is no device {name!r}: use cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"The device {name!r} is not there: PyTorch sees no GPU, use cpu.")
-
-
-def parameters_of(kind: type[Bonus]) -> dict[str, inspect.Parameter]:
-    """The keyword settings of a bonus class, its bases' included, but for its seed and device."""
-    found: dict[str, inspect.Parameter] = {}
-    for base in kind.__mro__:
-        if issubclass(base, Bonus):
-            for parameter in inspect.signature(base.__init__).parameters.values():
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in {"seed", "device", *kind.fixed}:
-                    found.setdefault(parameter.name, parameter)
-    return found
-
-
-def settings_of(kind: type[Bonus]) -> dict[str, Any]:
-    """The keyword settings of a bonus class with their defaults."""
-    return {name: parameter.default for name, parameter in parameters_of(kind).items()}
 
 
 def as_bonus(bonus: Bonus | str, observation_space: spaces.Space, action_space: spaces.Space, **settings: Any) -> Bonus:

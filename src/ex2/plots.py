@@ -15,7 +15,6 @@ from matplotlib.figure import Figure, FigureBase
 from ex2.bonus import DensityBonus
 from ex2.errors import UsageError
 from ex2.exemplar.density import ExemplarDensity
-from ex2.shaping import bonus_of_density
 from ex2.tasks import task_map
 from ex2.tasks.map import Map
 from ex2.training.run import Loaded, Run
@@ -130,7 +129,7 @@ def visit_map(bonus: DensityBonus, cells: int) -> np.ndarray:
 
 def _draw_maps(figure: Figure, axes: Any, bonus: DensityBonus, arena: Map) -> None:
     log_density = density_map(bonus, GRID)
-    paid = bonus_of_density(torch.as_tensor(log_density), len(bonus.replay), **bonus.form)  # type: ignore[arg-type]
+    paid = bonus.bonus_of(torch.as_tensor(log_density))
     shown = {
         "estimated log density": _within(arena, log_density),
         f"visits, last {len(bonus.replay):,} (log share)": visit_map(bonus, GRID),

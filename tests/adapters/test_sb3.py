@@ -177,7 +177,7 @@ def test_by_name_with_settings():
     agent = PPO("MlpPolicy", env, n_steps=32, batch_size=64, seed=0, device="cpu")
     callback = BonusCallback("histogram", weight=0.1, bins=6)
     agent.learn(256, callback=callback)
-    assert callback.bonus.bins == 6
+    assert callback.bonus.settings.bins == 6
     assert len(callback.bonus.replay) == 256
     assert callback.metrics["bonus/weight"] == 0.1
 

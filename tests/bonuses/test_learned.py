@@ -159,7 +159,7 @@ def test_simhash_codes_of_images_tell_pictures_apart_and_not_noise():
 def test_parts_count_by_their_shares_each_on_its_own_scale():
     pair = SPACES["vector-continuous"]
     bonus = make_bonus("kde+simhash", *pair, shares=[2.0, 1.0], **{"kde.subsample": 50})
-    assert bonus.parts["kde"].subsample == 50
+    assert bonus.parts["kde"].settings.subsample == 50
     for seed in range(3):
         bonus.observe(make_batch(pair, seed=seed))
     batch = make_batch(pair, seed=9)
@@ -202,7 +202,7 @@ def test_the_codes_penalty_is_on_units_that_are_neither_0_nor_1():
     losses, codes = [], []
     for saturation in (0.0, 100.0):
         bonus = make_bonus("simhash", *SPACES["image"], saturation=saturation)
-        losses.append(bonus.loss(rows, torch.zeros(len(rows), bonus.units)))
+        losses.append(bonus.loss(rows, torch.zeros(len(rows), bonus.settings.units)))
         codes.append(bonus.networks.autoencoder(rows))
     assert torch.equal(*codes)
     expected = 100.0 * torch.minimum(codes[0] ** 2, (1.0 - codes[0]) ** 2).mean()

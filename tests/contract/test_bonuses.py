@@ -6,7 +6,10 @@ The numbers in the names are those of docs/pitfalls.md.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
+import json
+import pydoc
 
 import numpy as np
 import pytest
@@ -14,7 +17,8 @@ import torch
 
 from conftest import CONTINUOUS, SPACES, VECTOR, make_batch
 from ex2 import BONUSES, Batch, UsageError, make_bonus
-from ex2.bonus import Bonus, DensityBonus, kind_of, parameters
+from ex2.bonus import Bonus, BonusSettings, DensityBonus, bonus_settings, kind_of, setting_names, settings_type
+from ex2.settings import describe, hints, setting
 from ex2.training import checkpoint
 from ex2.training.config import configure
 from faults import same
@@ -35,13 +39,13 @@ REFUSED = [("histogram", SPACES[kind][0]) for kind in ("unbounded", "image", "im
 COMBINED = "simhash+rnd"
 NAMES = [*BONUSES, COMBINED]
 RATING = [name for name in NAMES if name != "none"]
-TRANSITIONS = [name for name in NAMES if "inputs" in kind_of(name).fixed and name != COMBINED]
+TRANSITIONS = [name for name in NAMES if "inputs" not in setting_names(name) and name != COMBINED]
 """Those that rate how a state became the next, not a state."""
 
 
 def build(name: str, pair, **settings) -> Bonus:
     """A small bonus of this name, or a skip where it is known to refuse the space, in so many words."""
-    small = {key: SMALL[key.split(".")[-1]] for key in parameters(name) if key.split(".")[-1] in SMALL}
+    small = {key: SMALL[key.split(".")[-1]] for key in setting_names(name) if key.split(".")[-1] in SMALL}
     try:
         return make_bonus(name, *pair, **(small | settings))
     except UsageError as refusal:
@@ -53,7 +57,7 @@ def build(name: str, pair, **settings) -> Bonus:
 def tuned(name: str) -> Bonus:
     """The bonus on a plane with the settings of its maze preset, which are known to work in two dimensions."""
     settings = configure("maze", name).bonus_settings
-    settings |= {key: value for key, value in {"inputs": "state", "min_replay": 0}.items() if key in parameters(name)}
+    settings |= {key: value for key, value in {"inputs": "state", "min_replay": 0}.items() if key in setting_names(name)}
     return make_bonus(name, VECTOR, CONTINUOUS, **settings)
 
 
@@ -93,7 +97,7 @@ class TestEveryBonus:
     @pytest.mark.parametrize("inputs", ["state", "next-state", "state-action"])
     def test_5_only_the_chosen_inputs_count(self, name, inputs):
         pair = SPACES["vector-discrete"]
-        if "inputs" not in parameters(name):
+        if "inputs" not in setting_names(name):
             with pytest.raises(UsageError, match="'inputs'"):
                 build(name, pair, inputs=inputs)
             return
@@ -159,9 +163,9 @@ class TestEveryBonus:
         assert (numpy_before == np.random.get_state()[1]).all()  # noqa: NPY002
 
     def test_12_built_from_spaces_and_keywords(self, name):
-        taken = list(inspect.signature(kind_of(name).__init__).parameters.values())[1:]
-        assert [parameter.name for parameter in taken[:2]] == ["observation_space", "action_space"]
-        assert all(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in taken[2:])
+        taken = list(inspect.signature(kind_of(name)).parameters.values())
+        assert [parameter.name for parameter in taken[:3]] == ["observation_space", "action_space", "settings"]
+        assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in taken[3:])
         with pytest.raises(UsageError, match="'wieght'"):
             make_bonus(name, VECTOR, CONTINUOUS, wieght=1.0)
 
@@ -176,7 +180,7 @@ class TestEveryBonus:
 
     def test_bad_actions_are_named_and_nothing_is_lost(self, name):
         pair = SPACES["vector-continuous"]
-        settings = {"inputs": "state-action"} if "inputs" in parameters(name) else {}
+        settings = {"inputs": "state-action"} if "inputs" in setting_names(name) else {}
         settings |= {"rnd.inputs": "state-action"} if name == COMBINED else {"bins": 5} if name == "histogram" else {}
         bonus, batch = seen(name, pair, **settings), make_batch(pair)
         before = copy.deepcopy(bonus.state_dict())
@@ -201,7 +205,7 @@ class TestEveryBonus:
         assert torch.allclose(scores, longer_scores[[*range(10), *range(20, 40)]], atol=1e-6)
 
     def test_entries_are_all_that_counts(self, name):
-        if "entries" not in parameters(name):
+        if "entries" not in setting_names(name):
             pytest.skip("its parts have them")
         settings = {"entries": [1], **({"bins": 5} if name == "histogram" else {})}
         batch, other = make_batch(SPACES["vector-continuous"], seed=9), make_batch(SPACES["vector-continuous"], seed=10)
@@ -291,3 +295,90 @@ class TestEveryBonusThatRates:
         if name in ("rnd", "icm", "vime", COMBINED):
             pytest.skip("holds no frames")
         assert bonus.replay.rows().dtype == torch.uint8
+
+
+def fields(name: str) -> list[tuple[str, dataclasses.Field]]:
+    """Every setting of a bonus as `make_bonus` takes it, and the field it is."""
+    parts = [(part, f"{part}." if "+" in name else "") for part in name.split("+")]
+    return [(front + field.name, field) for part, front in parts for field in dataclasses.fields(settings_type(part))]
+
+
+def outside(field: dataclasses.Field) -> list:
+    """Values just outside a field's bounds, and a word that it does not know."""
+    limits = field.metadata["limits"]
+    beyond = {"least": -1, "above": 0, "most": 1, "below": 0}
+    numbers = [bound + beyond[limit] for limit, bound in limits.items()]
+    words = ["nosuch"] if field.metadata["among"] else []
+    return [*([number] if "tuple" in str(field.type) else number for number in numbers), *words]
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestSettingsOfEveryBonus:
+    def test_help_and_signature_show_every_one(self, name):
+        kind = kind_of(name)
+        said = " ".join(pydoc.plain(pydoc.render_doc(kind)).replace("|", " ").split())
+        taken = inspect.signature(kind).parameters
+        for own, spelling, default, doc in describe(kind.Settings):
+            assert doc, own
+            words = f"{own}: {spelling} = {default}. {doc}".replace("|", " ")
+            assert " ".join(words.split()) in said
+            assert repr(taken[own].default) == default
+            assert taken[own].annotation == hints(kind.Settings)[own]
+
+    def test_what_cannot_be_is_named_in_one_sentence(self, name):
+        wrong = [(own, value) for own, field in fields(name) for value in (object(), float("nan"), *outside(field))]
+        for own, value in wrong:
+            with pytest.raises(UsageError) as refused:
+                make_bonus(name, VECTOR, CONTINUOUS, **{own: value})
+            said = str(refused.value)
+            assert own.split(".")[-1] in said
+            assert "\n" not in said
+
+    def test_unknown_names_are_refused_with_the_nearest(self, name):
+        for own in setting_names(name):
+            with pytest.raises(UsageError, match=f"did you mean '{own}'"):
+                make_bonus(name, VECTOR, CONTINUOUS, **{f"{own}_": 1})
+
+    def test_written_and_read_back(self, name):
+        changed = {own: SMALL[own.split(".")[-1]] for own in setting_names(name) if own.split(".")[-1] in SMALL}
+        changed |= {own: [0, 1] for own in setting_names(name) if own.split(".")[-1] == "entries"}
+        for values in ({}, changed):
+            settings = bonus_settings(name, values)
+            assert isinstance(settings, settings_type(name))
+            assert bonus_settings(name, settings.as_dict()) == settings
+            assert bonus_settings(name, json.loads(json.dumps(settings.as_dict()))) == settings
+
+    def test_settings_or_keywords_or_both(self, name):
+        own, value = ("rnd.hidden", 8) if name == COMBINED else ("inputs", "next-state")
+        own, value = (own, value) if own in setting_names(name) else ("entries", [1])
+        settings = bonus_settings(name, {own: value})
+        given = make_bonus(name, VECTOR, CONTINUOUS, settings)
+        assert given.settings == settings
+        assert make_bonus(name, VECTOR, CONTINUOUS, bonus_settings(name, {}), **{own: value}).settings == settings
+        assert kind_of(name)(VECTOR, CONTINUOUS, settings).settings == settings
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            given.settings.entries = None
+        for wrong in ({own: value}, bonus_settings("icm" if name != "icm" else "vime", {})):
+            with pytest.raises(UsageError, match="Settings"):
+                make_bonus(name, VECTOR, CONTINUOUS, wrong)
+
+
+def test_a_bonus_of_ones_own_has_settings_of_its_own():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class OwnSettings(BonusSettings):
+        much: float = setting(1.0, "how much everything counts", above=0.0)
+
+    class Own(kind_of("none")):
+        """Everything is new."""
+
+        Settings = OwnSettings
+
+        def score(self, batch):
+            return torch.full(batch.shape, self.settings.much)
+
+    bonus = Own(VECTOR, CONTINUOUS, much=2.0, inputs="next-state")
+    assert (bonus.observe(make_batch((VECTOR, CONTINUOUS)))[0] == 2.0).all()
+    assert "much: float = 1.0. how much everything counts" in Own.__doc__
+    assert "much" in inspect.signature(Own).parameters
+    with pytest.raises(UsageError, match="bonus 'Own' 'mutch': did you mean 'much'"):
+        Own(VECTOR, CONTINUOUS, mutch=2.0)

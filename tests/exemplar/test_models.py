@@ -81,7 +81,7 @@ def test_the_papers_sizes():
 def test_learning_rates_of_trunk_and_heads():
     model = KExemplar(VECTOR, CONTINUOUS)
     assert model.optimiser.param_groups[0]["lr"] == 5e-4
-    assert model.head_learning_rate == 1e-3
+    assert model.settings.head_learning_rate == 1e-3
 
 
 def test_partly_filled_groups_give_the_density_of_their_states():

@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from ex2.batch import Batch
 from ex2.bonus import Bonus, Metrics, make_bonus
 from ex2.errors import UsageError
+from ex2.settings import Settings, setting
 
 SMALLEST = 1e-6  # deviation, as a share of the largest score, below which all scores are the same
 MEMORY = 0.5  # of the running deviation of a part's scores, from batch to batch: scores shrink fast at first
+
+
+@dataclass(frozen=True, kw_only=True)
+class CombinedSettings(Settings):
+    parts: dict[str, Settings] = setting(None, "the settings of each part, by its name")
+    shares: tuple[float, ...] | None = setting(None, "what each part counts; 1 each by default")
+
+    def check(self) -> None:
+        name = "+".join(self.parts)
+        if "none" in self.parts:
+            raise UsageError(f"The bonus {name!r} has the part 'none', which rates nothing: leave it out.")
+        if self.shares is not None and len(self.shares) != len(self.parts):
+            raise UsageError(f"shares={self.shares} must be numbers, one for each of the {len(self.parts)} parts of {name!r}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values: each part's by its name."""
+        return {name: part.as_dict() for name, part in self.parts.items()} | {"shares": self.shares}
 
 
 class Combined(Bonus):
     """sum over parts of share * score / deviation, the deviation being a running one of the part's own scores.
 
     Built by `make_bonus("rnd+simhash", ..., shares=[1.0, 0.5], **{"rnd.hidden": 64})`: a part's settings begin with its name.
-
-    Args:
-        parts: names of registered bonuses.
-        shares: what each counts; 1 each by default.
     """
 
-    fixed = frozenset({"inputs", "action_scale", "entries", "parts"})
+    Settings = CombinedSettings
+    settings: CombinedSettings
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        parts: list,
-        shares: list | None = None,
-        seed: int = 0,
-        device: str = "cpu",
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, seed=seed, device=device)
-        if "none" in parts:
-            raise UsageError(f"The bonus {'+'.join(parts)!r} has the part 'none', which rates nothing: leave it out.")
-        if len(set(parts)) < len(parts):
-            raise UsageError(f"The bonus {'+'.join(parts)!r} has a part twice: give it a larger share instead.")
-        self.shares = [1.0] * len(parts) if shares is None else list(shares) if isinstance(shares, list | tuple) else [shares]
-        if len(self.shares) != len(parts) or not all(isinstance(share, int | float) for share in self.shares):
-            raise UsageError(f"shares={shares} must be numbers, one for each of the {len(parts)} parts of {'+'.join(parts)!r}.")
-        seeds = np.random.SeedSequence(abs(seed)).generate_state(len(parts)) >> 1
+    def setup(self) -> None:
+        super().setup()
+        seeds = np.random.SeedSequence(abs(self.seed)).generate_state(len(self.settings.parts)) >> 1
         self.parts: dict[str, Bonus] = {}
-        for name, own in zip(parts, seeds, strict=True):
-            chosen = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
-            self.parts[name] = make_bonus(name, observation_space, action_space, seed=int(own), device=device, **chosen)
-        self.deviations = dict.fromkeys(parts, 0.0)
+        for (name, own), seed in zip(self.settings.parts.items(), seeds, strict=True):
+            pair = self.observation_space, self.action_space
+            self.parts[name] = make_bonus(name, *pair, own, seed=int(seed), device=self.device)
+        self.shares = self.settings.shares or (1.0,) * len(self.parts)
+        self.deviations = dict.fromkeys(self.parts, 0.0)
 
     def check(self, batch: Batch) -> None:
         for part in self.parts.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from gymnasium import spaces
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from ex2.batch import Batch
-from ex2.bonus import Metrics
-from ex2.bonuses.learned import CHUNK, ErrorBonus
-from ex2.errors import UsageError
+from ex2.bonus import EntrySettings, Metrics
+from ex2.bonuses.learned import CHUNK, ErrorBonus, ErrorSettings
 from ex2.inputs import Inputs
 from ex2.networks import LARGEST, Stem, mlp
+from ex2.settings import setting
 
 
 class Networks(nn.Module):
@@ -37,6 +37,13 @@ class Networks(nn.Module):
         return 0.5 * (foreseen - new).square().sum(1), self.inverse(torch.cat([old, new], dim=1))
 
 
+@dataclass(frozen=True, kw_only=True)
+class IntrinsicCuriositySettings(ErrorSettings, EntrySettings):
+    hidden: int = setting(64, "units of the networks' hidden layers", least=1)
+    features: int = setting(32, "how many features there are", least=1)
+    forward_share: float = setting(0.2, "the forward model's share of the loss, the paper's beta", above=0.0, below=1.0)
+
+
 class IntrinsicCuriosity(ErrorBonus):
     """How far the features of the next state are from those foreseen from the state and the action: 1/2 ||phi^' - phi'||^2.
 
@@ -46,45 +53,25 @@ class IntrinsicCuriosity(ErrorBonus):
 
     the inverse loss being cross-entropy for discrete actions and squared error for all others, scaled to [-1, 1] if bounded.
     Errors are divided by the running deviation of their discounted sums, which the paper leaves to the weight.
-
-    Args:
-        hidden, features: sizes of the networks.
-        forward_share: the paper's beta.
     """
 
+    Settings = IntrinsicCuriositySettings
+    settings: IntrinsicCuriositySettings
     networks: Networks
-    fixed = frozenset({"inputs", "action_scale"})
-
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        hidden: int = 64,
-        features: int = 32,
-        forward_share: float = 0.2,
-        **settings: Any,
-    ) -> None:
-        if min(hidden, features) < 1 or not 0.0 < forward_share < 1.0:
-            raise UsageError(
-                f"hidden={hidden} and features={features} must be at least 1, forward_share={forward_share} between 0 and 1."
-            )
-        self.sizes = {"hidden": hidden, "features": features}
-        self.forward_share = forward_share
-        super().__init__(observation_space, action_space, **settings)
 
     def check(self, batch: Batch) -> None:
         self.inputs.check(batch, transitions=True)
 
     def build(self) -> nn.Module:
-        return Networks(self.inputs, self.inputs.actions, **self.sizes)
+        return Networks(self.inputs, self.inputs.actions, self.settings.hidden, self.settings.features)
 
     def loss(self, *fields: Tensor) -> Tensor:
         before, action, after = fields
         error, answers = self.networks(before, action, after)
         discrete = isinstance(self.inputs.action_space, spaces.Discrete)
         inverse = cross_entropy(answers, action) if discrete else mse_loss(answers, action)
-        return (1.0 - self.forward_share) * inverse + self.forward_share * error.mean()
+        share = self.settings.forward_share
+        return (1.0 - share) * inverse + share * error.mean()
 
     @torch.no_grad()
     def errors(self, batch: Batch) -> Tensor:

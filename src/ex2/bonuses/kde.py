@@ -3,55 +3,53 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from ex2.batch import Batch
-from ex2.bonus import DensityBonus, Metrics
-from ex2.errors import UsageError
+from ex2.bonus import DensityBonus, DensitySettings, Metrics
 from ex2.inputs import compressed
 from ex2.networks import middle_and_spread, usable
+from ex2.settings import setting
 
 ROWS = 500  # rated at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelDensitySettings(DensitySettings):
+    bandwidth: float | None = setting(
+        None,
+        "the kernel's standard deviation, in deviations of the states that carry a kernel; what lies more than 5 of these away "
+        "from their middle counts like a logarithm. By default 0.1; for images 0.036 times the square root of a frame's "
+        "numbers, by which all of them together may differ: 2 for 32x32 RGB. With 0.1, a frame's -log p would be in the "
+        "hundreds, and decided by its nearest one",
+        above=0.0,
+    )
+    subsample: int = setting(2_000, "how many visited states carry a kernel; this bounds the cost", least=1)
 
 
 class KernelDensityBonus(DensityBonus):
     """p(x) with a Gaussian kernel around a random part of the visited states, drawn anew for each batch.
 
     As with the smoothed exemplar models, p is relative to the kernel's peak: the probability of a kernel's volume around x.
-
-    Args:
-        bandwidth: the kernel's standard deviation, in deviations of the states that carry a kernel; what lies more than 5 of
-            these away from their middle counts like a logarithm.
-            By default 0.1; for images 0.036 times the square root of a frame's numbers, by which all of them together may
-            differ: 2 for 32x32 RGB. With 0.1, a frame's -log p would be in the hundreds, and decided by its nearest one.
-        subsample: how many visited states carry a kernel; this bounds the cost.
     """
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        bandwidth: float | None = None,
-        subsample: int = 2_000,
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **settings)
-        if bandwidth is None:
-            bandwidth = 0.036 * math.sqrt(self.inputs.pixels) if self.inputs.pictures else 0.1
-        if bandwidth <= 0 or subsample < 1:
-            raise UsageError(f"bandwidth={bandwidth} and subsample={subsample} must both be above 0.")
-        self.bandwidth, self.subsample = bandwidth, subsample
+    Settings = KernelDensitySettings
+    settings: KernelDensitySettings
+
+    def setup(self) -> None:
+        super().setup()
+        usual = 0.036 * math.sqrt(self.inputs.pixels) if self.inputs.pictures else 0.1
+        self.bandwidth = self.settings.bandwidth or usual
         self._centres: Tensor | None = None
 
     def fit(self, batch: Batch) -> Metrics:
         self.check(batch)
         if self.ready:
-            self._place(self.replay.sample(self.subsample, self.generator))
+            self._place(self.replay.sample(self.settings.subsample, self.generator))
         return {}
 
     def _place(self, centres: Tensor) -> None:

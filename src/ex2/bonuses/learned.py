@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import abc
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from ex2.batch import Batch
 from ex2.bonus import Bonus, Metrics
-from ex2.errors import UsageError
 from ex2.networks import seeded
+from ex2.settings import Settings, setting
 
 CHUNK = 1_024  # rows rated at a time
 SOME = 5  # environments that the deviation of errors is estimated from, at least, if there are as many
 HALF_LIFE = 4_000  # transitions after which those before count half in the running deviation
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedSettings(Settings):
+    """Of a bonus with networks of its own."""
+
+    learning_rate: float = setting(1e-3, "of Adam", above=0.0)
+    minibatch: int = setting(256, "how many transitions are trained on at a time", least=1)
 
 
 class LearnedBonus(Bonus):
@@ -25,33 +33,20 @@ class LearnedBonus(Bonus):
 
     A batch is rated by what was known before it: `fit` takes it into running moments and no further, `remember` trains. (The
     autoencoder of `simhash` learns in `fit`: what it knows is how to code, not what is familiar.)
-
-    Args:
-        learning_rate: of Adam.
-        epochs, minibatch: how often, and how many at a time, the transitions of a batch are trained on.
     """
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        learning_rate: float = 1e-3,
-        epochs: int = 1,
-        minibatch: int = 256,
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **settings)
-        if min(epochs, minibatch) < 1 or not learning_rate > 0:
-            raise UsageError(f"epochs={epochs} and minibatch={minibatch} must be at least 1, learning_rate above 0.")
-        self.learning_rate, self.epochs, self.minibatch = learning_rate, epochs, minibatch
+    Settings = LearnedSettings
+    settings: LearnedSettings
+
+    def setup(self) -> None:
+        super().setup()
         self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
         self._make_optimiser({})
 
     def _make_optimiser(self, moments: dict[int, Any]) -> None:
         """A new Adam for this device, with the moments of an old one. Networks may have nothing to learn."""
         learning = [value for value in self.networks.parameters() if value.requires_grad]
-        self.optimiser = torch.optim.Adam(learning or [torch.zeros(0)], self.learning_rate, fused=bool(learning))
+        self.optimiser = torch.optim.Adam(learning or [torch.zeros(0)], self.settings.learning_rate, fused=bool(learning))
         self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(moments)})
 
     @abc.abstractmethod
@@ -60,15 +55,7 @@ class LearnedBonus(Bonus):
 
     @abc.abstractmethod
     def loss(self, *fields: Tensor) -> Tensor:
-        """What Adam lowers, for a minibatch of the fields that `learn` was given."""
-
-    def learn(self, *fields: Tensor) -> None:
-        """Trains on fields [M, ...] for some epochs."""
-        count = len(fields[0])
-        for _ in range(self.epochs if count else 0):
-            order = torch.randperm(count, generator=self.generator)
-            for rows in order.split(self.minibatch):
-                self.descend(*(field[rows] for field in fields))
+        """What Adam lowers, for a minibatch of the fields that `descend` was given."""
 
     def descend(self, *fields: Tensor) -> None:
         """One step of Adam."""
@@ -92,26 +79,37 @@ class LearnedBonus(Bonus):
         return self
 
 
+@dataclass(frozen=True, kw_only=True)
+class ErrorSettings(LearnedSettings):
+    """Of a bonus that is a prediction error."""
+
+    epochs: int = setting(1, "how often the transitions of a batch are trained on", least=1)
+    gamma: float = setting(0.99, "the discount of the sum whose deviation errors are divided by", least=0.0, below=1.0)
+
+
 class ErrorBonus(LearnedBonus):
     """A bonus that is a prediction error, in units of how much its discounted sums vary (Burda et al. 2018, section 2.4).
 
     Errors shrink as networks learn, by orders of magnitude, and no weight would fit them for long. So they are divided by the
     running standard deviation of the discounted sum of errors up to each step, which goes on from batch to batch. It forgets:
     over all batches ever seen, the first errors would outweigh the later ones and leave a bonus of nothing.
-
-    Args:
-        gamma: the discount of that sum.
     """
 
-    def __init__(
-        self, observation_space: spaces.Space, action_space: spaces.Space, *, gamma: float = 0.99, **settings: Any
-    ) -> None:
-        super().__init__(observation_space, action_space, **settings)
-        if not 0.0 <= gamma < 1.0:
-            raise UsageError(f"gamma={gamma} must be from 0 to below 1.")
-        self.gamma = gamma
+    Settings = ErrorSettings
+    settings: ErrorSettings
+
+    def setup(self) -> None:
+        super().setup()
         self._sums = torch.zeros(0, dtype=torch.float64)  # so far, of each environment
         self._moments = torch.zeros(3, dtype=torch.float64)  # of all such sums: count, mean, squares around it
+
+    def learn(self, *fields: Tensor) -> None:
+        """Trains on fields [M, ...] for some epochs."""
+        count = len(fields[0])
+        for _ in range(self.settings.epochs if count else 0):
+            order = torch.randperm(count, generator=self.generator)
+            for rows in order.split(self.settings.minibatch):
+                self.descend(*(field[rows] for field in fields))
 
     @abc.abstractmethod
     def errors(self, batch: Batch) -> Tensor:
@@ -132,7 +130,7 @@ class ErrorBonus(LearnedBonus):
             self._sums = torch.zeros(batch.shape[1], dtype=torch.float64)
         sums = torch.zeros_like(errors)
         for step, error in enumerate(errors):
-            self._sums = torch.where(batch.mask[step], self.gamma * self._sums + error, self._sums)
+            self._sums = torch.where(batch.mask[step], self.settings.gamma * self._sums + error, self._sums)
             sums[step] = self._sums
         new = sums[batch.mask]
         count, mean, squares = self._moments.tolist()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from ex2.batch import Batch
-from ex2.bonus import Metrics
-from ex2.bonuses.learned import CHUNK, ErrorBonus
-from ex2.errors import UsageError
-from ex2.inputs import Inputs
+from ex2.bonus import BonusSettings, Metrics
+from ex2.bonuses.learned import CHUNK, ErrorBonus, ErrorSettings
+from ex2.inputs import INPUTS, Inputs
 from ex2.networks import Stem, mlp
+from ex2.settings import setting
 
 GAIN = 2.0**0.5  # of the orthogonal initial weights
 
@@ -43,40 +42,34 @@ class Networks(nn.Module):
         return (self.predictor_head(self.predictor.see(*seen)) - answers).square().mean(1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RandomDistillationSettings(ErrorSettings, BonusSettings):
+    inputs: str = setting("next-state", 'what is rated: "state", "next-state" or "state-action"', among=INPUTS)
+    learning_rate: float = setting(1e-4, "of Adam", above=0.0)
+    hidden: int = setting(128, "units of both networks' hidden layers", least=1)
+    outputs: int = setting(64, "of both networks", least=1)
+    share: float = setting(
+        1.0,
+        "of a batch's states that are trained on; less than 1 slows learning down where batches are large",
+        above=0.0,
+        most=1.0,
+    )
+
+
 class RandomDistillation(ErrorBonus):
     """The error of a network f^(x) that learns to give the outputs of a random network f(x), x the state an action led to.
 
     Inputs are standardised by running moments and clipped to [-5, 5], pixel by pixel for images, and errors are divided by the
     running deviation of their discounted sums, as in the paper. Its own stream of returns that does not end with an episode is
     an option of the trainer (`ex2 train ... --set episodic=false`, `BonusCallback(episodic=False)`).
-
-    Args:
-        hidden, outputs: sizes of both networks.
-        share: of a batch's states that are trained on; less than 1 slows learning down where batches are large.
     """
 
+    Settings = RandomDistillationSettings
+    settings: RandomDistillationSettings
     networks: Networks
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        inputs: str = "next-state",
-        learning_rate: float = 1e-4,
-        hidden: int = 128,
-        outputs: int = 64,
-        share: float = 1.0,
-        **settings: Any,
-    ) -> None:
-        if min(hidden, outputs) < 1 or not 0.0 < share <= 1.0:
-            raise UsageError(f"hidden={hidden} and outputs={outputs} must be at least 1, share={share} above 0 and at most 1.")
-        self.sizes = {"hidden": hidden, "outputs": outputs}
-        self.share = share
-        super().__init__(observation_space, action_space, inputs=inputs, learning_rate=learning_rate, **settings)
-
     def build(self) -> nn.Module:
-        return Networks(self.inputs, **self.sizes)
+        return Networks(self.inputs, self.settings.hidden, self.settings.outputs)
 
     def loss(self, *fields: Tensor) -> Tensor:
         return self.networks(fields[0]).mean()
@@ -92,6 +85,6 @@ class RandomDistillation(ErrorBonus):
 
     def remember(self, batch: Batch) -> None:
         rows = self.inputs.rows(batch)[batch.mask]
-        if self.share < 1.0:
-            rows = rows[torch.rand(len(rows), generator=self.generator) < self.share]
+        if self.settings.share < 1.0:
+            rows = rows[torch.rand(len(rows), generator=self.generator) < self.settings.share]
         self.learn(rows)

@@ -7,20 +7,21 @@ noise keeps a unit from carrying more than a bit, and a penalty pushes it to 0 o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
 
 from ex2.batch import Batch
-from ex2.bonus import Metrics
-from ex2.bonuses.learned import CHUNK, LearnedBonus
+from ex2.bonus import BonusSettings, Metrics
+from ex2.bonuses.learned import CHUNK, LearnedBonus, LearnedSettings
 from ex2.errors import UsageError
 from ex2.inputs import Inputs
 from ex2.networks import Moments, Stem, mlp
 from ex2.replay import Fifo
+from ex2.settings import setting
 
 TABLES = 4  # of counts: a code's count is the smallest of its entries, so codes that share one entry are still told apart
 PRIME = 2**31 - 1
@@ -82,57 +83,51 @@ class Networks(nn.Module):
         return torch.cat([*codes, states, actions], dim=1) @ self.projection + self.offset > 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class SimHashSettings(LearnedSettings, BonusSettings):
+    bits: int = setting(32, "length of a code; more tell more states apart. The paper has 32 to 256", least=1)
+    buckets: int = setting(100_000, "entries of a table of counts", least=1)
+    offset: float = setting(
+        0.0,
+        "standard deviation of the planes' distance from 0. With 0, the paper's, codes tell directions and no distances apart, "
+        "which does not matter in many dimensions, and does in two",
+        least=0.0,
+    )
+    units: int = setting(512, "of the autoencoder's code", least=1)
+    hidden: int = setting(128, "units of the autoencoder's layers before and behind its code", least=1)
+    saturation: float = setting(
+        10.0, "weight of the penalty on units that are neither 0 nor 1, the mean of min(b^2, (1 - b)^2)", least=0.0
+    )
+    steps: int = setting(200, "of the autoencoder, whenever twice as many frames were seen as at its last training", least=1)
+    replay_capacity: int = setting(10_000, "frames held for the autoencoder", least=1)
+
+
 class SimHash(LearnedBonus):
     """1 / sqrt(n), with n the visits to states of the same code, the batch that is rated included.
 
     Counts are kept in four tables of `buckets` entries, into which codes are hashed a second time: memory is bounded, and a
     count is never too low. Numbers without bounds are standardised by the moments of the first 4,000, and the autoencoder of
     images is trained on only when twice as many frames were seen: a code that changes its meaning makes familiar states new.
-
-    Args:
-        bits: length of a code; more tell more states apart. The paper has 32 to 256.
-        buckets: entries of a table of counts.
-        offset: standard deviation of the planes' distance from 0. With 0, the paper's, codes tell directions and no distances
-            apart, which does not matter in many dimensions, and does in two.
-        units, hidden: of the autoencoder's code, and of its layers before and behind.
-        saturation: weight of the penalty on units that are neither 0 nor 1, the mean of min(b^2, (1 - b)^2).
-        steps: of the autoencoder, whenever twice as many frames have been seen as at its last training.
-        replay_capacity: frames held for it.
     """
 
+    Settings = SimHashSettings
+    settings: SimHashSettings
     networks: Networks
-    fixed = frozenset({"epochs"})
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        bits: int = 32,
-        buckets: int = 100_000,
-        offset: float = 0.0,
-        units: int = 512,
-        hidden: int = 128,
-        saturation: float = 10.0,
-        steps: int = 200,
-        replay_capacity: int = 10_000,
-        **settings: Any,
-    ) -> None:
-        if min(bits, buckets, units, hidden, steps) < 1 or min(offset, saturation) < 0:
-            raise UsageError("bits, buckets, units, hidden and steps must be at least 1, offset and saturation not below 0.")
-        self.sizes = {"bits": bits, "units": units, "hidden": hidden, "offset": offset}
-        self.units, self.saturation, self.steps = units, saturation, steps
+    def setup(self) -> None:
+        super().setup()
+        chosen = self.settings
+        if self.inputs.pictures and chosen.minibatch < 2:
+            raise UsageError(f"minibatch={chosen.minibatch} must be at least 2 for images.")
         self.seen = self.trained = 0
-        super().__init__(observation_space, action_space, **settings)
-        if self.inputs.pictures and self.minibatch < 2:
-            raise UsageError(f"minibatch={self.minibatch} must be at least 2 for images.")
-        self.replay = Fifo(replay_capacity, self.inputs.width, self.inputs.dtype) if self.inputs.pictures else None
+        self.replay = Fifo(chosen.replay_capacity, self.inputs.width, self.inputs.dtype) if self.inputs.pictures else None
         fixed = torch.Generator().manual_seed(self.generator.initial_seed())
-        self.multipliers = torch.randint(PRIME, (TABLES, bits + 1), generator=fixed)
-        self.counts = torch.zeros(TABLES, buckets, dtype=torch.int64)
+        self.multipliers = torch.randint(PRIME, (TABLES, chosen.bits + 1), generator=fixed)
+        self.counts = torch.zeros(TABLES, chosen.buckets, dtype=torch.int64)
 
     def build(self) -> nn.Module:
-        return Networks(self.inputs, **self.sizes).eval()  # type: ignore[arg-type]
+        chosen = self.settings
+        return Networks(self.inputs, chosen.bits, chosen.units, chosen.hidden, chosen.offset).eval()
 
     def loss(self, *fields: Tensor) -> Tensor:
         rows, noise = fields
@@ -141,7 +136,7 @@ class SimHash(LearnedBonus):
         code = coder(rows)
         likelihood = binary_cross_entropy_with_logits(coder.decoder(code + noise), coder.coarse(rows), reduction="none")
         doubt = torch.minimum(code.square(), (1.0 - code).square()).mean()
-        return likelihood.sum(1).mean() + self.saturation * doubt
+        return likelihood.sum(1).mean() + self.settings.saturation * doubt
 
     @torch.no_grad()
     def _entries(self, batch: Batch) -> Tensor:
@@ -160,7 +155,7 @@ class SimHash(LearnedBonus):
             self.networks.moments.update(self.inputs.split(rows)[1][:, : self.inputs.numbers])
         self.seen += len(rows)
         if self.replay is not None and self.seen >= GROWTH * self.trained:
-            for _ in range(self.steps):
+            for _ in range(self.settings.steps):
                 self._train(rows)
             self.trained = self.seen
         return {"codes": float((self.counts[0] > 0).sum())}
@@ -168,11 +163,11 @@ class SimHash(LearnedBonus):
     def _train(self, new: Tensor) -> None:
         """One step, half of it on the new batch."""
         assert self.replay is not None
-        half = self.minibatch // 2 if len(self.replay) else 0
-        rows = new[torch.randint(len(new), (self.minibatch - half,), generator=self.generator)]
+        half = self.settings.minibatch // 2 if len(self.replay) else 0
+        rows = new[torch.randint(len(new), (self.settings.minibatch - half,), generator=self.generator)]
         if half:
             rows = torch.cat([rows, self.replay.sample(half, self.generator)])
-        noise = BIT_NOISE * (2.0 * torch.rand(len(rows), self.units, generator=self.generator) - 1.0)
+        noise = BIT_NOISE * (2.0 * torch.rand(len(rows), self.settings.units, generator=self.generator) - 1.0)
         self.networks.train()
         self.descend(rows, noise)
         self.networks.eval()

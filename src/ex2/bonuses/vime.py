@@ -16,21 +16,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from ex2.batch import Batch
-from ex2.bonus import Metrics
-from ex2.bonuses.learned import LearnedBonus
-from ex2.errors import UsageError
+from ex2.bonus import EntrySettings, Metrics
+from ex2.bonuses.learned import LearnedBonus, LearnedSettings
 from ex2.exemplar.features import Features
 from ex2.inputs import LARGEST_NUMBER
 from ex2.networks import LARGEST, Moments
 from ex2.replay import Fifo
+from ex2.settings import setting
 
 SOME = 512  # transitions of a batch that its median is taken of
 MEDIANS = 10  # of the newest batches, that gains are divided by the mean of
@@ -111,7 +111,7 @@ class Networks(nn.Module):
     """The Bayesian network, the moments of what it sees and answers, and, for images, the features it sees."""
 
     def __init__(
-        self, width: int, actions: int, hidden: list[int], prior: float, noise: float, features: Features | None
+        self, width: int, actions: int, hidden: Sequence[int], prior: float, noise: float, features: Features | None
     ) -> None:
         super().__init__()
         self.features = features
@@ -119,55 +119,40 @@ class Networks(nn.Module):
         self.model = BayesianNetwork([width + actions, *hidden, width], prior, noise)
 
 
+@dataclass(frozen=True, kw_only=True)
+class InformationGainSettings(LearnedSettings, EntrySettings):
+    hidden: tuple[int, ...] = setting((32,), "units of the hidden layers; with none it is Bayesian linear regression", least=1)
+    prior: float = setting(0.5, "standard deviation of the weights", above=0.0)
+    noise: float = setting(0.5, "standard deviation of the dynamics, in those of the changes of a state", above=0.0)
+    samples: int = setting(10, "draws of the weights when gains are computed", least=1)
+    steps: int = setting(100, "gradient steps for each batch, each with a draw of the weights of its own", least=1)
+    replay_capacity: int = setting(100_000, "transitions held to train on", least=1)
+    components: int = setting(32, "of an image's features", least=1)
+
+
 class InformationGain(LearnedBonus):
     """The information that a transition gives about a Bayesian model of the dynamics, divided by a running median.
 
     For images, the model is of a fixed feature map's output (`ex2.exemplar.features`), projected as the first batch suggests.
-
-    Args:
-        hidden: units of the hidden layers; with none it is Bayesian linear regression.
-        prior: standard deviation of the weights.
-        noise: standard deviation of the dynamics, in those of the changes of a state.
-        samples: draws of the weights when gains are computed.
-        steps: gradient steps for each batch, each with a draw of the weights of its own.
-        replay_capacity: transitions held to train on.
-        components: of an image's features.
     """
 
+    Settings = InformationGainSettings
+    settings: InformationGainSettings
     networks: Networks
-    fixed = frozenset({"inputs", "action_scale", "epochs"})
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        hidden: list | None = None,
-        prior: float = 0.5,
-        noise: float = 0.5,
-        samples: int = 10,
-        steps: int = 100,
-        replay_capacity: int = 100_000,
-        components: int = 32,
-        **settings: Any,
-    ) -> None:
-        self.hidden = [32] if hidden is None else hidden
-        if not isinstance(self.hidden, list) or not all(type(units) is int for units in self.hidden):
-            raise UsageError(f"hidden={hidden} must be a list of whole numbers, the units of each layer.")
-        if min(prior, noise) <= 0 or min([samples, steps, components, *self.hidden]) < 1:
-            raise UsageError("prior and noise must be above 0; hidden, samples, steps and components at least 1.")
-        self.prior, self.noise, self.samples, self.steps, self.components = prior, noise, samples, steps, components
-        super().__init__(observation_space, action_space, **settings)
-        self.replay = Fifo(replay_capacity, 2 * self.width + self.inputs.actions, torch.float32)
+    def setup(self) -> None:
+        super().setup()
+        self.replay = Fifo(self.settings.replay_capacity, 2 * self.width + self.inputs.actions, torch.float32)
         self.medians: list[float] = []
 
     def check(self, batch: Batch) -> None:
         self.inputs.check(batch, transitions=True)
 
     def build(self) -> nn.Module:
-        features = Features(self.inputs, components=self.components) if self.inputs.pictures else None
+        chosen = self.settings
+        features = Features(self.inputs, components=chosen.components) if self.inputs.pictures else None
         self.width = features.width if features else self.inputs.width
-        return Networks(self.width, self.inputs.actions, self.hidden, self.prior, self.noise, features)
+        return Networks(self.width, self.inputs.actions, chosen.hidden, chosen.prior, chosen.noise, features)
 
     def loss(self, *fields: Tensor) -> Tensor:
         model = self.networks.model
@@ -193,7 +178,7 @@ class InformationGain(LearnedBonus):
     def _gains(self, triples: Tensor) -> Tensor:
         """[M, 2 width + actions] -> [M]."""
         model = self.networks.model
-        noise = model.draw(self.samples, self.scoring_generator())
+        noise = model.draw(self.settings.samples, self.scoring_generator())
         chunk = max(LARGEST_CHUNK // sum(mean.numel() for mean in model.means), 1)
         parts = [self._standardised(part.to(self.device)) for part in triples.split(chunk)]
         return torch.cat([model.information_gain(*part, noise).cpu() for part in parts])
@@ -225,8 +210,8 @@ class InformationGain(LearnedBonus):
         if not batch.mask.any():
             return
         self.replay.add(self._triples(batch))
-        for _ in range(self.steps):
-            self.descend(self.replay.sample(self.minibatch, self.generator))
+        for _ in range(self.settings.steps):
+            self.descend(self.replay.sample(self.settings.minibatch, self.generator))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"replay": self.replay.state_dict(), "medians": self.medians}

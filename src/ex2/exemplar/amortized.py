@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -25,9 +25,10 @@ from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.errors import UsageError
 from ex2.exemplar import propositions
-from ex2.exemplar.model import ExemplarModel, Points
+from ex2.exemplar.model import SCHEDULES, ExemplarModel, ExemplarSettings, Points
 from ex2.exemplar.smoothing import AUTO, gaussian_kl, noise_like, sample_latent
 from ex2.networks import Stem, mlp
+from ex2.settings import setting
 
 VECTOR_SIZES = {"hidden": 32, "latent": 16}  # paper, appendix
 IMAGE_SIZES = {"hidden": 64, "latent": 32}
@@ -95,6 +96,64 @@ class Pair(nn.Module):
         return self.discriminator[1:](seen).squeeze(2)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AmortizedExemplarSettings(ExemplarSettings):
+    kl_weight: float | Literal["auto"] = setting(
+        1e-5,
+        "how dearly information through the latents is paid for; more smooths more. Little by default, since noise is on the "
+        'states already (0.01). "auto" holds the encoders\' KL, their mean, at the information rate aimed for, see '
+        "`ex2.exemplar.smoothing`",
+        least=0.0,
+    )
+    pairs: int = setting(
+        512,
+        "exemplars in a gradient step, each shown once with itself and once with a negative: fewer are noisier, and cost "
+        "almost as much (128)",
+        least=1,
+    )
+    all_pairs: bool = setting(
+        False,
+        "show each exemplar with every negative of the step instead, positives and negatives still in equal weight; the "
+        "encoders run as often as before. For its cost, more `pairs` were better where the metric is fixed",
+    )
+    scatter: float | None = setting(
+        None,
+        "share of those exemplars that are moved away from visited states, by Gaussian noise of 1 to 10 deviations in a fixed "
+        "metric, and of 1 in a learned one, not out of a bounded space; not for pictures in a learned one. None is 0.25 "
+        "wherever it can be (0). An exemplar may be any point: what D says of it is the density there. Without this, states "
+        "that nobody visited are strange to the comparison itself, which then calls them familiar as often as novel",
+        least=0.0,
+        most=1.0,
+    )
+    samples: int = setting(
+        0, "draws of (z, z*) that D(x) is averaged over; 0 uses the latent means, which have no noise (8)", least=0
+    )
+    learning_rate: float = setting(
+        5e-3, "of Adam, for few steps; with 1e-2 some fits collapsed on one-hot codes (1e-4)", above=0.0
+    )
+    hidden: int | None = setting(None, "units of the hidden layers; the paper's unless said", least=1)
+    latent: int | None = setting(None, "numbers of a latent; the paper's unless said", least=1)
+    gain: float = setting(
+        2.0, "multiplies the encoders' initial weights; more tells near states apart from the start (1)", above=0.0
+    )
+    steps: int = setting(120, "gradient steps for each batch; few, since networks live on from batch to batch (1,000)", least=1)
+    first_steps: int | None = setting(
+        400, "gradient steps for the first batch or a new metric; as many as for others, unless more is said (1,000)", least=1
+    )
+    information_rate: float | None = setting(
+        3.0,
+        "of automatic noise, in nats, up to 6.1: with more, hardly a pair of a step is hard to tell apart, and the network "
+        "learns little. None for 0.4 log n, with n the states held",
+        above=0.0,
+    )
+    schedule: str = setting(
+        "one-cycle",
+        'of the learning rate within a fit: "one-cycle" rises and falls to 2 %, so that a fit ends with small steps '
+        '("constant")',
+        among=SCHEDULES,
+    )
+
+
 class AmortizedExemplar(ExemplarModel):
     """The paper's amortized model as a bonus.
 
@@ -105,87 +164,35 @@ class AmortizedExemplar(ExemplarModel):
     room where states are many, until all that were visited are about equally easy to tell apart, and p is in proportion to
     (1 - D) / D only where noise is alike around every exemplar. Such a model says what was never seen, not what is rare. Noise
     on states in a fixed metric is alike everywhere; what is left then is the error of a network that compares.
-
-    Args:
-        kl_weight: how dearly information through the latents is paid for; more smooths more. 1e-5 by default, since noise is on
-            the states already (0.01). "auto" holds the encoders' KL, their mean, at the information rate aimed for, see
-            `ex2.exemplar.smoothing`.
-        pairs: exemplars in a gradient step, each shown once with itself and once with a negative. 512 by default: fewer are
-            noisier, and cost almost as much (128).
-        all_pairs: show each exemplar with every negative of the step instead, positives and negatives still in equal weight;
-            the encoders run as often as before. For its cost, more `pairs` were better where the metric is fixed.
-        scatter: share of those exemplars that are moved away from visited states, by Gaussian noise of 1 to 10 deviations in a
-            fixed metric, and of 1 in a learned one, not out of a bounded space; not for pictures in a learned one. None, the
-            default, is 0.25 wherever it can be (0). An exemplar may be any point: what D says of it is the density there.
-            Without this, states that nobody visited are strange to the comparison itself, which then calls them familiar as
-            often as novel.
-        samples: draws of (z, z*) that D(x) is averaged over; 0, the default, uses the latent means, which have no noise (8).
-        learning_rate: of Adam. 5e-3 by default, for few steps; with 1e-2 some fits collapsed on one-hot codes (1e-4).
-        hidden, latent: sizes; the paper's unless said.
-        gain: multiplies the encoders' initial weights; more tells near states apart from the start. 2 by default (1).
-        steps, first_steps: 120 and 400 by default, since networks live on from batch to batch (1,000 each time).
-        information_rate: of automatic noise, 3 nats by default: with more, hardly a pair of a step is hard to tell apart, and
-            the network learns little. None for 0.4 log n.
-        schedule: "one-cycle" by default, so that a fit ends with small steps ("constant").
     """
 
+    Settings = AmortizedExemplarSettings
+    settings: AmortizedExemplarSettings
     networks: Pair
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        kl_weight: float | str = 1e-5,
-        pairs: int = 512,
-        all_pairs: bool = False,
-        scatter: float | None = None,
-        samples: int = 0,
-        learning_rate: float = 5e-3,
-        hidden: int | None = None,
-        latent: int | None = None,
-        gain: float = 2.0,
-        steps: int = 120,
-        first_steps: int | None = 400,
-        information_rate: float | None = 3.0,
-        schedule: str = "one-cycle",
-        **settings: Any,
-    ) -> None:
-        self.kl_weight, self.pairs, self.samples, self.learning_rate = kl_weight, pairs, samples, learning_rate
-        self.scatter, self.all_pairs = scatter or 0.0, all_pairs
-        self.sizes = {"hidden": hidden, "latent": latent, "gain": gain}
-        own: dict[str, Any] = {
-            "steps": steps,
-            "first_steps": first_steps,
-            "information_rate": information_rate,
-            "schedule": schedule,
-        }
-        super().__init__(observation_space, action_space, **own, **settings)
-        if isinstance(kl_weight, str) and kl_weight != AUTO:
-            raise UsageError(f"kl_weight={kl_weight!r} must be a number or {AUTO!r}.")
-        if pairs < 1 or samples < 0:
-            raise UsageError(f"pairs={pairs} must be at least 1, and samples={samples} at least 0.")
-        if scatter is None:
-            self.scatter = SCATTER if self.vectors else 0.0
-        elif not 0.0 <= scatter <= 1.0 or (scatter and not self.vectors):
-            raise UsageError(f"scatter={scatter} must be from 0 to 1, and 0 for images in a learned metric.")
+    def setup(self) -> None:
+        super().setup()
+        asked = self.settings.scatter
+        if asked and not self.vectors:
+            raise UsageError(f"scatter={asked} must be 0 for images in a learned metric.")
+        self.scatter = (SCATTER if self.vectors else 0.0) if asked is None else asked
 
     def build(self) -> nn.Module:
         paper = VECTOR_SIZES if self.vectors else IMAGE_SIZES
-        sizes: dict[str, Any] = {name: paper[name] if size is None else size for name, size in self.sizes.items()}
-        return Pair(self.make_stem, **sizes, difference=self.held is not None)
+        hidden, latent = self.settings.hidden or paper["hidden"], self.settings.latent or paper["latent"]
+        return Pair(self.make_stem, hidden, latent, self.settings.gain, difference=self.held is not None)
 
     @property
     def stem(self) -> Stem | Points:
         return self.networks.state.stem
 
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.parameters(), "lr": self.learning_rate}]
+        return [{"params": self.networks.parameters(), "lr": self.settings.learning_rate}]
 
     def draw(self, rows: Tensor) -> tuple[Tensor, ...]:
         """What `loss` takes, for one step: exemplars and as many negatives [B, D], and unit noise for states and latents."""
         exemplars = self.draw_exemplars(rows)
-        negatives = self.background.sample(self.pairs, self.generator)
+        negatives = self.background.sample(self.settings.pairs, self.generator)
         return exemplars, negatives, *self.draw_noise(len(exemplars), rows.shape[1])
 
     def draw_noise(self, count: int, width: int) -> tuple[Tensor, ...]:
@@ -204,7 +211,7 @@ class AmortizedExemplar(ExemplarModel):
         z = sample_latent(mean, log_variance, latent_noise)
         own_z = sample_latent(own_mean, own_log_variance, own_noise)
         divergence = gaussian_kl(mean, log_variance).mean() + gaussian_kl(own_mean, own_log_variance).mean()
-        if self.all_pairs:
+        if self.settings.all_pairs:
             positive = self.networks.logit(z[: len(exemplars)], own_z)
             negative = self.networks.logits(z[len(exemplars) :], own_z)
         else:
@@ -214,8 +221,9 @@ class AmortizedExemplar(ExemplarModel):
 
     def kl_price(self, divergence: Tensor) -> float | Tensor:
         """The KL weight; an automatic one first moves so that the encoders' mean KL stays near the information rate."""
-        if not isinstance(self.kl_weight, str):
-            return self.kl_weight
+        chosen = self.settings.kl_weight
+        if chosen != AUTO:
+            return chosen
         weight = self.networks.log_kl_weight
         if torch.is_grad_enabled():
             with torch.no_grad():
@@ -233,12 +241,13 @@ class AmortizedExemplar(ExemplarModel):
         train, held = self.split(self.view(rows))
         held_draw = self.draw(held) if len(held) else None
         loss, divergence, positive, negative = self.descend(lambda: self.draw(train), self.loss, held_draw)
-        weight = self.networks.log_kl_weight.exp().item() if isinstance(self.kl_weight, str) else float(self.kl_weight)
+        chosen = self.settings.kl_weight
+        weight = self.networks.log_kl_weight.exp().item() if chosen == AUTO else float(chosen)
         return {"kl": divergence.item(), "kl_weight": weight} | self.report(loss, positive, negative)
 
     @property
     def automatic(self) -> bool:
-        return super().automatic or self.kl_weight == AUTO
+        return super().automatic or self.settings.kl_weight == AUTO
 
     def recover(self) -> None:
         super().recover()
@@ -246,8 +255,8 @@ class AmortizedExemplar(ExemplarModel):
 
     def draw_exemplars(self, rows: Tensor) -> Tensor:
         """Exemplars of a gradient step, [pairs, D], from the rows of the batch; a share of them scattered."""
-        exemplars = rows[torch.randint(len(rows), (self.pairs,), generator=self.generator)]
-        far = round(self.scatter * self.pairs)
+        exemplars = rows[torch.randint(len(rows), (self.settings.pairs,), generator=self.generator)]
+        far = round(self.scatter * self.settings.pairs)
         if far:
             self.scatter_rows(exemplars[:far])
         return exemplars
@@ -259,14 +268,14 @@ class AmortizedExemplar(ExemplarModel):
         rows = rows.to(self.device)
         mean, log_variance = self.networks.state(rows)
         own_mean, own_log_variance = self.networks.exemplar(rows)
-        if self.samples == 0:
+        if self.settings.samples == 0:
             return torch.sigmoid(self.networks.logit(mean, own_mean))
         total = torch.zeros(len(rows), device=self.device)
-        for _ in range(self.samples):
+        for _ in range(self.settings.samples):
             z = sample_latent(mean, log_variance, noise_like(mean, generator))
             own_z = sample_latent(own_mean, own_log_variance, noise_like(own_mean, generator))
             total += torch.sigmoid(self.networks.logit(z, own_z))
-        return total / self.samples
+        return total / self.settings.samples
 
     def log_density_of(self, seen: Tensor) -> Tensor:
         return torch.cat([propositions.log_density(self.discriminate(part).cpu()) for part in seen.split(SCORE_CHUNK)])

@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ex2.batch import Batch
 from ex2.bonus import check_device, make_bonus
 from ex2.errors import UsageError, unknown
-from ex2.exemplar.kernel import KernelSum
+from ex2.exemplar.kernel import KernelExemplarSettings, KernelSum
 from ex2.exemplar.model import ExemplarModel
 from ex2.exemplar.propositions import log_kernel_peak
-from ex2.exemplar.smoothing import AUTO, CENTRES, check_rate, dimensions_of, sigma_of_rate, target_rate
+from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, sigma_of_rate, target_rate
 from ex2.inputs import TAIL, compressed
 from ex2.networks import middle_and_spread, usable
 
@@ -157,9 +157,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             if name not in chosen:
                 raise unknown(f"setting of the model {self.model!r}", name, chosen)
         chosen |= self.settings or {}
-        check_rate(chosen["information_rate"])
-        if type(chosen["kernels"]) is not int or chosen["kernels"] < 2:
-            raise UsageError(f"settings={self.settings}: kernels must be a whole number of at least 2.")
+        KernelExemplarSettings(**chosen)  # refuses what cannot be
         return chosen
 
     def fit(self, X: Any, y: Any = None) -> ExemplarDensity:

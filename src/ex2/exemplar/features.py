@@ -28,7 +28,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d
 
-from ex2.errors import UsageError, unknown
 from ex2.inputs import Inputs, compressed
 from ex2.networks import FARTHEST, FILTERS, KERNEL, SOME, STRIDE, middle_and_spread, usable
 
@@ -119,12 +118,6 @@ class Features(nn.Module):
 
     def __init__(self, inputs: Inputs, kind: str = "convolutions", components: int = 16, projection: str = "auto") -> None:
         super().__init__()
-        if kind not in FEATURES:
-            raise unknown("kind of features", kind, FEATURES)
-        if projection not in PROJECTIONS:
-            raise unknown("projection", projection, PROJECTIONS)
-        if type(components) is not int or components < 1:
-            raise UsageError(f"components={components} must be a whole number of at least 1.")
         self.inputs, self.kind, self.projection = inputs, kind, projection
         self.blocks = []
         for index, part in enumerate(inputs.pictures):

@@ -16,19 +16,19 @@ replay and the states asked about, which is why any state can be scored, not onl
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from ex2.batch import Batch
 from ex2.bonus import Metrics
-from ex2.errors import UsageError
 from ex2.exemplar import propositions
-from ex2.exemplar.model import ExemplarModel, Points
+from ex2.exemplar.model import ExemplarModel, ExemplarSettings, Points
 from ex2.networks import Stem, mlp
+from ex2.settings import setting
 
 HEAD_CHUNK = 1_024  # heads solved at a time
 STEP_LIMIT = 100.0  # the longest Newton step of a head; far above what is usual, so that none runs away
@@ -37,6 +37,44 @@ STEP_LIMIT = 100.0  # the longest Newton step of a head; far above what is usual
 def with_one(features: Tensor) -> Tensor:
     """[M, F] -> [M, F + 1]: a constant 1 behind the features."""
     return nn.functional.pad(features, (0, 1), value=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KExemplarSettings(ExemplarSettings):
+    k: int | None = setting(
+        1,
+        "states that share a head, adjacent in one episode of one environment; None for all of the batch. The paper's 5 blur "
+        "what is rare where states change from step to step (5 on most of its tasks)",
+        least=1,
+    )
+    latent_noise: float = setting(
+        0.0,
+        "standard deviation of Gaussian noise on the trunk's features; none by default, since states are noisy (0.1)",
+        least=0.0,
+    )
+    ridge: float = setting(
+        1e-4,
+        "penalty 0.5 * ridge * |w|^2 on each head; without it a group that can be told apart surely has no optimum",
+        above=0.0,
+    )
+    groups: int = setting(128, "heads that are trained with the trunk on a batch", least=1)
+    negatives: int = setting(256, "background states in a gradient step, shared by its heads", least=1)
+    newton_steps: int = setting(
+        5, "iterations when heads are solved: 5 order states as well as 8; without any noise, take 8", least=1
+    )
+    newton_negatives: int = setting(1_024, "background states when heads are solved", least=1)
+    draws: int = setting(
+        32, "of the smoothing noise for each positive when heads are solved: with fewer a head fits the draws", least=1
+    )
+    trunk_learning_rate: float = setting(5e-4, "of Adam on the trunk", above=0.0)
+    head_learning_rate: float = setting(1e-3, "of Adam on the heads", above=0.0)
+    hidden: int = setting(
+        32, "units in each of the trunk's two layers: a linear head on so many tells more places apart (16)", least=1
+    )
+    gain: float = setting(1.0, "multiplies the trunk's initial weights; more tells near states apart from the start", above=0.0)
+    steps: int = setting(
+        100, "gradient steps for each batch; few, since heads are solved, and only the trunk needs them (1,000)", least=1
+    )
 
 
 class KExemplar(ExemplarModel):
@@ -49,64 +87,18 @@ class KExemplar(ExemplarModel):
     where the states of a group are alike, as neighbours in time often are, does K > 1 cost no order. And a head is linear: of
     more places than the trunk has units it tells few apart surely. With noise on a trunk that is trained (`latent_noise`), the
     trunk learns to make all visited states about equally easy to tell apart, and D then does not count visits.
-
-    Args:
-        k: states that share a head, adjacent in one episode of one environment; None for all of the batch. 1 by default: the
-            paper's 5 blur what is rare where states change from step to step (5 on most of its tasks).
-        latent_noise: standard deviation of Gaussian noise on the trunk's features. 0 by default, since states are noisy (0.1).
-        ridge: penalty 0.5 * ridge * |w|^2 on each head; without it a group that can be told apart surely has no optimum.
-        groups: heads that are trained with the trunk on a batch.
-        negatives: background states in a gradient step, shared by its heads.
-        newton_steps, newton_negatives: iterations and background states when heads are solved. 5 iterations by default, which
-            order states as well as 8; without any noise, take 8.
-        draws: of the smoothing noise for each positive when heads are solved. 32 by default: with fewer a head fits the draws.
-        trunk_learning_rate, head_learning_rate: of Adam.
-        hidden: units in each of the trunk's two layers. 32 by default: a linear head on so many tells more places apart (16).
-        gain: multiplies the trunk's initial weights; more tells near states apart from the start.
-        steps: 100 by default: heads are solved, and only the trunk needs them (1,000).
     """
 
+    Settings = KExemplarSettings
+    settings: KExemplarSettings
     networks: nn.Sequential
-
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        k: int | None = 1,
-        latent_noise: float = 0.0,
-        ridge: float = 1e-4,
-        groups: int = 128,
-        negatives: int = 256,
-        newton_steps: int = 5,
-        newton_negatives: int = 1_024,
-        draws: int = 32,
-        trunk_learning_rate: float = 5e-4,
-        head_learning_rate: float = 1e-3,
-        hidden: int = 32,
-        gain: float = 1.0,
-        steps: int = 100,
-        **settings: Any,
-    ) -> None:
-        if k is not None and k < 1:
-            raise UsageError(f"k={k}: a group has at least 1 state, or all of the batch with k=None.")
-        if min(groups, negatives, newton_steps, newton_negatives, draws, hidden) < 1:
-            raise UsageError("groups, negatives, newton_steps, newton_negatives, draws and hidden must all be at least 1.")
-        if ridge <= 0:
-            raise UsageError(f"ridge={ridge} must be above 0: without it some heads have no optimum.")
-        self.k, self.latent_noise, self.ridge, self.draws = k, latent_noise, ridge, draws
-        self.groups, self.negatives = groups, negatives
-        self.newton_steps, self.newton_negatives = newton_steps, newton_negatives
-        self.trunk_learning_rate, self.head_learning_rate = trunk_learning_rate, head_learning_rate
-        self.hidden, self.gain = hidden, gain
-        super().__init__(observation_space, action_space, steps=steps, **settings)
 
     def build(self) -> nn.Module:
         stem = self.make_stem()
-        return nn.Sequential(stem, *mlp([stem.width, self.hidden, self.hidden], gain=self.gain))
+        return nn.Sequential(stem, *mlp([stem.width, self.settings.hidden, self.settings.hidden], gain=self.settings.gain))
 
     def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.parameters(), "lr": self.trunk_learning_rate}]
+        return [{"params": self.networks.parameters(), "lr": self.settings.trunk_learning_rate}]
 
     @property
     def stem(self) -> Stem | Points:
@@ -137,20 +129,20 @@ class KExemplar(ExemplarModel):
         own, other = self.networks(rows).split([len(rows) - negatives, negatives])
         own = own.view(groups, -1, other.shape[1]).repeat(1, late, 1)
         seen = torch.cat([own.flatten(0, 1), other])
-        seen = with_one(seen + self.latent_noise * noise(seen) if self.latent_noise else seen)
+        seen = with_one(seen + self.settings.latent_noise * noise(seen) if self.settings.latent_noise else seen)
         own, other = seen.split([len(seen) - negatives, negatives])
         return own.view(groups, -1, own.shape[1]), other
 
     @torch.no_grad()
     def solve_heads(self, exemplars: Tensor, generator: torch.Generator, common: bool = False) -> Tensor:
         """The best heads for exemplars [G, K, D] on the trunk as it is, [G, F]: Newton steps from zero, none too long."""
-        draws = self.draws if self.latent_noise or self.sigma else 1
-        positives, negatives = self.sides(exemplars, self.newton_negatives, generator, draws, common)
+        draws = self.settings.draws if self.settings.latent_noise or self.sigma else 1
+        positives, negatives = self.sides(exemplars, self.settings.newton_negatives, generator, draws, common)
         count, features = len(positives), positives.shape[-1]
-        penalty = positives.new_full((features,), self.ridge)
+        penalty = positives.new_full((features,), self.settings.ridge)
         products = (negatives[:, :, None] * negatives[:, None, :]).flatten(1)
         heads = positives.new_zeros(count, features)
-        for _ in range(self.newton_steps):
+        for _ in range(self.settings.newton_steps):
             own = torch.sigmoid(torch.einsum("gpf,gf->gp", positives, heads))
             other = torch.sigmoid(heads @ negatives.T)
             gradient = (
@@ -168,9 +160,9 @@ class KExemplar(ExemplarModel):
 
     def grouped(self, batch: Batch) -> Tensor:
         """The groups of a batch as indices into its flattened transitions, [G, K]."""
-        if self.k is None:
+        if self.settings.k is None:
             return torch.nonzero(batch.mask.flatten()).T
-        return batch.groups(self.k)
+        return batch.groups(self.settings.k)
 
     def fit(self, batch: Batch) -> Metrics:
         self.check(batch)
@@ -179,20 +171,20 @@ class KExemplar(ExemplarModel):
         self.update_metric(batch, [self.stem])
         self.adapt_noise()
         groups = self.grouped(batch)
-        chosen = groups[torch.randperm(len(groups), generator=self.generator)[: self.groups]]
+        chosen = groups[torch.randperm(len(groups), generator=self.generator)[: self.settings.groups]]
         exemplars = self.view(self.inputs.rows(batch).flatten(0, 1))[chosen]
         heads = self.solve_heads(exemplars, self.generator).requires_grad_()
-        head_optimiser = torch.optim.Adam([heads], self.head_learning_rate, fused=True)
+        head_optimiser = torch.optim.Adam([heads], self.settings.head_learning_rate, fused=True)
 
         def loss() -> tuple[Tensor, ...]:
-            positives, negatives = self.sides(exemplars, self.negatives, self.generator)
+            positives, negatives = self.sides(exemplars, self.settings.negatives, self.generator)
             positive = torch.einsum("gpf,gf->gp", positives, heads)
             negative = negatives @ heads.T
-            penalty = 0.5 * self.ridge * heads.square().sum(1)
+            penalty = 0.5 * self.settings.ridge * heads.square().sum(1)
             return (softplus(-positive).mean(1) + softplus(negative).mean(0) + penalty).sum(), positive, negative
 
         total, positive, negative = self.descend(lambda: (), loss, held=(), also=head_optimiser)
-        return self.report(total / len(chosen), positive, negative, telling=self.k is not None)
+        return self.report(total / len(chosen), positive, negative, telling=self.settings.k is not None)
 
     @torch.no_grad()
     def discriminate(self, exemplars: Tensor, common: bool = False) -> Tensor:

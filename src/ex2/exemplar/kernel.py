@@ -33,18 +33,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from ex2.batch import Batch
-from ex2.bonus import DensityBonus, Metrics
+from ex2.bonus import DensityBonus, DensitySettings, Metrics
 from ex2.errors import UsageError
-from ex2.exemplar.features import Features
+from ex2.exemplar.features import FEATURES, PROJECTIONS, Features
 from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, check_rate
+from ex2.exemplar.smoothing import AUTO, CENTRES, adapted
+from ex2.settings import setting
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
@@ -145,42 +146,47 @@ def rank_correlation(one: Tensor, other: Tensor) -> float:
     return torch.corrcoef(torch.stack(ranks))[0, 1].nan_to_num().item()
 
 
+@dataclass(frozen=True, kw_only=True)
+class KernelExemplarSettings(DensitySettings):
+    state_noise: float | Literal["auto"] = setting(
+        AUTO, 'the kernel\'s width, in deviations of what was seen; "auto" chooses it from the data', above=0.0
+    )
+    information_rate: float | None = setting(
+        None,
+        'in nats, what "auto" holds, up to 6.1; by default it grows with the states held, see '
+        "`ex2.exemplar.smoothing.target_rate`",
+        above=0.0,
+    )
+    kernels: int = setting(6_144, "that are summed over at the most; this bounds the cost", least=2)
+    features: str = setting("convolutions", 'for pictures, "convolutions" or "pixels"', among=FEATURES)
+    components: int = setting(16, "how many directions of the metric are kept at the most", least=1)
+    projection: str = setting(
+        "auto",
+        'the rule of `ex2.exemplar.features`, "variance" or "neighbours" for one side of its third step, or "none" for numbers '
+        "on their scale and nothing else",
+        among=PROJECTIONS,
+    )
+
+
 class KernelExemplar(DensityBonus):
     """The closed-form exemplar model as a bonus. p is relative to the kernel's peak, as everywhere: see `propositions`.
 
     A state that lies outside all kernels counts as 0.01 visits, and as less the farther out it lies, by a logarithm.
-
-    Args:
-        state_noise: the kernel's width, in deviations of what was seen; "auto" chooses it from the data.
-        information_rate: in nats, what "auto" holds, up to 6.1; by default it grows with the states held, see
-            `ex2.exemplar.smoothing.target_rate`.
-        kernels: that are summed over at the most; this bounds the cost.
-        features, components, projection: of the metric, see `ex2.exemplar.features.Features`.
     """
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        state_noise: float | str = AUTO,
-        information_rate: float | None = None,
-        kernels: int = 6_144,
-        features: str = "convolutions",
-        components: int = 16,
-        projection: str = "auto",
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **settings)
-        if state_noise != AUTO and not (isinstance(state_noise, int | float) and state_noise > 0):
-            raise UsageError(f"state_noise={state_noise!r} must be a number above 0, or {AUTO!r}.")
-        check_rate(information_rate)
-        if type(kernels) is not int or kernels < 2:
-            raise UsageError(f"kernels={kernels} must be a whole number of at least 2.")
-        self.state_noise, self.information_rate, self.kernels = state_noise, information_rate, kernels
-        metric: dict[str, Any] = {"kind": features, "components": components, "projection": projection}
+    Settings = KernelExemplarSettings
+    settings: KernelExemplarSettings
+
+    def setup(self) -> None:
+        super().setup()
+        chosen = self.settings
+        metric: dict[str, Any] = {
+            "kind": chosen.features,
+            "components": chosen.components,
+            "projection": chosen.projection,
+        }
         self.held = Held(self.inputs, self.replay, self.generator, self.device, **metric)
-        self.sigma = 0.0 if state_noise == AUTO else float(state_noise)
+        self.sigma = 0.0 if chosen.state_noise == AUTO else float(chosen.state_noise)
         self.smoothed = 0  # states held when the width was last adapted
         self.warned = False
         self.sum: KernelSum | None = None
@@ -208,9 +214,9 @@ class KernelExemplar(DensityBonus):
             if before != (self.features.active, bool(self.features.table)):
                 self.smoothed = 0  # other directions: the width that served before says nothing of them
         points = self.held.points.rows()
-        if self.state_noise == AUTO:
+        if self.settings.state_noise == AUTO:
             some, table = self.held.points.sample(CENTRES, self.generator), bool(self.features.table)
-            rate, count = self.information_rate, len(points)
+            rate, count = self.settings.information_rate, len(points)
             self.sigma = adapted(self.sigma, self.smoothed, some, count, rate, table, self.generator)
             self.smoothed = count
         asked = rows[torch.randperm(len(rows), generator=self.generator)[:ASKED]]
@@ -232,11 +238,11 @@ class KernelExemplar(DensityBonus):
         """
         sigma, widened = self.sigma, 0
         while True:
-            self.sum = KernelSum.of(held, sigma, self.kernels, self.generator).to(self.device)
+            self.sum = KernelSum.of(held, sigma, self.settings.kernels, self.generator).to(self.device)
             halves = self.sum.halves(asked)
             agreement = rank_correlation(halves[:, 0], halves[:, 1])
             apart = (halves[:, 0] - halves[:, 1]).abs().median().item()  # alike everywhere is agreement, too
-            fixed = self.state_noise != AUTO or self.features.table or len(held) < 2 * ASKED
+            fixed = self.settings.state_noise != AUTO or self.features.table or len(held) < 2 * ASKED
             if fixed or agreement >= BLIND or apart < APART or widened == WIDENINGS:
                 break
             sigma, widened = WIDER * sigma, widened + 1

@@ -8,20 +8,21 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from ex2.batch import Batch
-from ex2.bonus import DensityBonus, Metrics
-from ex2.errors import UsageError, unknown
+from ex2.bonus import DensityBonus, DensitySettings, Metrics
+from ex2.errors import UsageError
 from ex2.exemplar.captured import CapturedStep, Loss
 from ex2.exemplar.held import Held, Points
-from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, check_rate, target_rate
+from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, target_rate
 from ex2.networks import Stem, seeded
 from ex2.replay import Fifo
+from ex2.settings import setting
 
 UNDECIDED = 0.05  # D within this of 1/2
 SATURATED = 0.001  # D within this of 1
@@ -39,62 +40,64 @@ METRICS = ("fixed", "learned")
 Draw = Callable[[], tuple[Tensor, ...]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExemplarSettings(DensitySettings):
+    """Of the paper's exemplar models."""
+
+    metric: str = setting(
+        "fixed",
+        'what the networks see of a state. "fixed": a point in the metric of `ex2.exemplar.features`, which nothing trains. '
+        '"learned", as in the paper: standardised numbers, and pictures through convolutions that are trained with the rest. '
+        "In many dimensions and for pictures the networks learn nothing of use from few steps on the latter. A fixed metric is "
+        "fitted anew each time that twice as much was seen, and networks then begin anew",
+        among=METRICS,
+    )
+    steps: int = setting(1_000, "gradient steps for each batch", least=1)
+    first_steps: int | None = setting(
+        None, "gradient steps for the first batch or a new metric; as many as for others, unless more is said", least=1
+    )
+    state_noise: float | Literal["auto"] = setting(
+        AUTO,
+        "standard deviation of Gaussian noise on the states that are classified, in deviations of what was seen; not for "
+        'pictures in a learned metric. Exemplars themselves stay as they are. "auto" chooses it from the data, see '
+        "`ex2.exemplar.smoothing`, and is none for such pictures",
+        least=0.0,
+    )
+    information_rate: float | None = setting(
+        None, 'in nats, what "auto" holds, up to 6.1; None for 0.4 log n, with n the states held', above=0.0
+    )
+    schedule: str = setting(
+        "constant",
+        'of the learning rate within a fit: "constant" (the paper\'s), or "one-cycle", which rises and falls to 2 %',
+        among=SCHEDULES,
+    )
+    tolerance: float = setting(
+        0.0,
+        "a fit ends early once its loss on exemplars that are held out (for K-exemplar heads, which belong to their exemplars: "
+        "on other noise and background) falls by less than this in a fifth of its steps; 0 takes all steps",
+        least=0.0,
+    )
+
+
 class ExemplarModel(DensityBonus):
-    """Base of the exemplar models.
+    """Base of the exemplar models."""
 
-    Args:
-        metric: what the networks see of a state. "fixed", the default: a point in the metric of `ex2.exemplar.features`, which
-            nothing trains. "learned", as in the paper: standardised numbers, and pictures through convolutions that are trained
-            with the rest. In many dimensions and for pictures the networks learn nothing of use from few steps on the latter.
-            The metric is fitted anew each time that twice as much was seen, and networks then begin anew.
-        steps, first_steps: gradient steps for each batch, and for the first one or a new metric (as many, unless more is said).
-        state_noise: standard deviation of Gaussian noise on the states that are classified, in deviations of what was seen; not
-            for pictures in a learned metric. Exemplars themselves stay as they are. "auto", the default, chooses it from the
-            data, see `ex2.exemplar.smoothing`, and is none for such pictures.
-        information_rate: in nats, what "auto" holds, up to 6.1; None for 0.4 log n, with n the states held.
-        schedule: of the learning rate within a fit: "constant" (the paper's), or "one-cycle", which rises and falls to 2 %.
-        tolerance: a fit ends early once its loss on exemplars that are held out (for K-exemplar heads, which belong to their
-            exemplars: on other noise and background) falls by less than this in a fifth of its steps; 0 takes all steps.
-    """
-
+    Settings = ExemplarSettings
+    settings: ExemplarSettings
     later = 1.0
     """What learning rates are multiplied by after the first fit."""
 
-    def __init__(
-        self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        *,
-        metric: str = "fixed",
-        steps: int = 1_000,
-        first_steps: int | None = None,
-        state_noise: float | str = AUTO,
-        information_rate: float | None = None,
-        schedule: str = "constant",
-        tolerance: float = 0.0,
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **settings)
-        if steps < 1 or (first_steps is not None and first_steps < 1):
-            raise UsageError(f"steps={steps} and first_steps={first_steps} must be at least 1.")
-        if isinstance(state_noise, str) and state_noise != AUTO:
-            raise UsageError(f"state_noise={state_noise!r} must be a number or {AUTO!r}.")
-        if not isinstance(state_noise, str) and state_noise < 0:
-            raise UsageError(f"state_noise={state_noise} must be 0 or more.")
-        if metric not in METRICS:
-            raise unknown("metric", metric, METRICS)
-        self.metric = metric
-        self.held = Held(self.inputs, self.replay, self.generator, self.device) if metric == "fixed" else None
-        if not self.vectors and state_noise == AUTO:
-            state_noise = 0.0
-        if state_noise and not self.vectors:
-            raise UsageError(f"state_noise={state_noise} is for vectors: images are smoothed by noise in a latent space.")
-        if schedule not in SCHEDULES:
-            raise unknown("schedule of the learning rate", schedule, SCHEDULES)
-        check_rate(information_rate)
-        self.steps, self.first_steps, self.state_noise = steps, first_steps, state_noise
-        self.information_rate, self.schedule, self.tolerance = information_rate, schedule, tolerance
-        self.sigma = 0.0 if isinstance(state_noise, str) else float(state_noise)
+    def setup(self) -> None:
+        super().setup()
+        fixed = self.settings.metric == "fixed"
+        self.held = Held(self.inputs, self.replay, self.generator, self.device) if fixed else None
+        noise = self.settings.state_noise
+        if not self.vectors and noise == AUTO:
+            noise = 0.0
+        if noise and not self.vectors:
+            raise UsageError(f"state_noise={noise} is for vectors: images are smoothed by noise in a latent space.")
+        self.state_noise = noise
+        self.sigma = 0.0 if noise == AUTO else float(noise)
         self.seconds: float | None = None  # a fit ends after so long; not a setting, since no two runs would be the same
         self.fitted = False
         self.fits = self.recoveries = self.undecided_fits = 0
@@ -175,7 +178,7 @@ class ExemplarModel(DensityBonus):
 
     def rate_now(self) -> float:
         """The information rate in nats that automatic smoothing aims for."""
-        return target_rate(len(self.replay)) if self.information_rate is None else self.information_rate
+        return target_rate(len(self.replay)) if self.settings.information_rate is None else self.settings.information_rate
 
     def adapt_noise(self) -> None:
         """Moves automatic noise towards the scale at which the states held have the information rate that is aimed for."""
@@ -205,7 +208,7 @@ class ExemplarModel(DensityBonus):
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The rows to train on, and those held out for early stopping (none without it)."""
-        if not self.tolerance or len(rows) < 2:
+        if not self.settings.tolerance or len(rows) < 2:
             return rows, rows[:0]
         order = torch.randperm(len(rows), generator=self.generator)
         held = max(round(HELD_OUT * len(rows)), 1)
@@ -234,10 +237,10 @@ class ExemplarModel(DensityBonus):
                     return result
                 self._set_rates(progress)
                 result = self._captured_step(drawn, loss) if captured else self._step(drawn, loss, also)
-                if held is not None and self.tolerance and (step + 1) % checks == 0:
+                if held is not None and self.settings.tolerance and (step + 1) % checks == 0:
                     with torch.no_grad():
                         now = loss(*(value.to(self.device) for value in held))[0].item()
-                    if now > best - self.tolerance:
+                    if now > best - self.settings.tolerance:
                         return result
                     best = min(best, now)
         return result
@@ -250,7 +253,7 @@ class ExemplarModel(DensityBonus):
 
     def _set_rates(self, progress: float) -> None:
         factor = self.later if self.fitted else 1.0
-        if self.schedule == "one-cycle":
+        if self.settings.schedule == "one-cycle":
             falling = max(progress - WARM_UP, 0.0) / (1.0 - WARM_UP)
             factor *= max(min(progress / WARM_UP, 0.5 + 0.5 * math.cos(math.pi * falling)), 0.02)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
@@ -339,7 +342,8 @@ class ExemplarModel(DensityBonus):
 
     def steps_now(self) -> int:
         """Gradient steps for the batch at hand."""
-        return self.steps if self.fitted or self.first_steps is None else max(self.steps, self.first_steps)
+        first = None if self.fitted else self.settings.first_steps
+        return max(self.settings.steps, first or 0)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {

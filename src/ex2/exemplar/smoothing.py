@@ -17,13 +17,12 @@ than 0.8 of all the nats there are. d is how many dimensions the states really f
 from __future__ import annotations
 
 import math
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
-from ex2.errors import UsageError
-
-AUTO = "auto"
+AUTO: Final[Literal["auto"]] = "auto"
 CELLS_POWER = 0.4
 """exp(I) = n ** CELLS_POWER. For Gaussian data in d dimensions the bandwidth of least error has about d / (d + 4)."""
 CELLS = 100  # that are asked for in many dimensions, where n ** CELLS_POWER is fewer
@@ -33,12 +32,6 @@ LARGEST = 100.0  # the same, in standard deviations of the data
 PLACE = 0.2  # of the distance between places that their noise is
 FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 MOST = 0.8  # of the nats that states have without noise
-
-
-def check_rate(rate: float | None) -> None:
-    """Refuses an information rate that is none."""
-    if rate is not None and not (isinstance(rate, int | float) and rate > 0):
-        raise UsageError(f"information_rate={rate!r} must be a number above 0, in nats, or None.")
 
 
 def noise_like(values: Tensor, generator: torch.Generator) -> Tensor:
