@@ -191,7 +191,7 @@ def test_training_goes_on_when_a_game_dies():
     os.kill(min(games()), signal.SIGKILL)
     time.sleep(0.2)
     with pytest.warns(UserWarning, match="died and was started anew"):
-        rollout = trainer.collector.collect()
+        rollout = trainer.collector.collect(40)
     assert rollout.batch.truncated.sum() == 1
     assert not trainer.collector.episodes
     assert trainer.iterate()["step"] == 160

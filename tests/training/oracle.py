@@ -18,7 +18,7 @@ def rolled_out(task, algo="trpo", steps=None, **overrides):
     settings = {"num_envs": 4, "rollout_steps": 32, "algo.batch_size": 32, "policy.zero_critic": False}
     settings |= {"algo.curvature_share": 1.0} if algo == "trpo" else {}
     trainer = Trainer(configure(task, "none", algo=algo, steps=steps, overrides=settings | overrides))
-    rollout = trainer.collector.collect()
+    rollout = trainer.collector.collect(trainer.config.rollout_steps)
     trainer.collector.close()
     random = np.random.default_rng(1)
     advantages = random.normal(size=rollout.rewards.shape).astype(np.float32)

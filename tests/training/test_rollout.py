@@ -32,7 +32,7 @@ def test_values_log_probs_and_time_limits(task, steps, groups):
 
         group.env.step = watched
         seen.append(group.observation.copy())
-    rollout = trainer.collector.collect()
+    rollout = trainer.collector.collect(steps)
     trainer.collector.close()
     policy = trainer.policy
     per_group = [[entry for entry in stepped if entry[0] == group.where.start] for group in trainer.collector.groups]
@@ -157,16 +157,16 @@ class Bad(gymnasium.Env):
 def test_numbers_that_are_none_are_named(what, words):
     env = SyncVectorEnv([Bad, lambda: Bad(what)], autoreset_mode=AutoresetMode.SAME_STEP)
     policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
-    collector = Collector([env], policy, 10, seed=0, generator=torch.Generator())
+    collector = Collector([env], policy, seed=0, generator=torch.Generator())
     with pytest.raises(UsageError, match=f"The {words}.* of environment 1 at step 4"):
-        collector.collect()
+        collector.collect(10)
 
 
 def test_other_autoreset_modes_are_refused():
     env = SyncVectorEnv([Bad], autoreset_mode=AutoresetMode.NEXT_STEP)
     policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
     with pytest.raises(UsageError, match="SAME_STEP"):
-        Collector([env], policy, 10, seed=0, generator=torch.Generator())
+        Collector([env], policy, seed=0, generator=torch.Generator())
 
 
 class Payday(Bad):
@@ -184,8 +184,8 @@ class Payday(Bad):
 def test_rewards_are_clipped_for_learning_only():
     env = SyncVectorEnv([Payday] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     policy = Policy(env.single_observation_space, env.single_action_space, PolicySettings())
-    collector = Collector([env], policy, 10, seed=0, generator=torch.Generator(), clip_reward=True)
-    rollout = collector.collect()
+    collector = Collector([env], policy, seed=0, generator=torch.Generator(), clip_reward=True)
+    rollout = collector.collect(10)
     assert (rollout.rewards == 1.0).all()
     assert list(collector.episodes) == [28.0] * 4
     assert collector.score == 28.0

@@ -9,9 +9,11 @@ import shutil
 import signal
 import threading
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import ex2
 from ex2 import BONUSES, Run, UsageError
@@ -61,7 +63,8 @@ def same(a, b, path=""):
         assert a == b, path
 
 
-@pytest.mark.parametrize(("bonus", "algo"), [*((name, "trpo") for name in BONUSES), ("amortized", "ppo")])
+@pytest.mark.parametrize("algo", ["trpo", "ppo"])
+@pytest.mark.parametrize("bonus", BONUSES)
 def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     whole = ex2.train("maze", bonus, algo=algo, out=tmp_path / "whole", seed=3, **small(bonus))
     part = ex2.train("maze", bonus, algo=algo, out=tmp_path / "parts", seed=3, listener=stop_after(2), **small(bonus))
@@ -104,8 +107,8 @@ def test_7_resumed_equals_uninterrupted_with_a_standardised_critic(algo, tmp_pat
     def watched(trainer):
         collect = trainer.collector.collect
 
-        def kept():
-            rollout = collect()
+        def kept(steps):
+            rollout = collect(steps)
             seen.append(rollout.observations.held.numpy().copy())
             return rollout
 
@@ -341,3 +344,65 @@ def test_a_run_of_a_gpu_is_opened_without_one(tmp_path):
     (tmp_path / "run" / CONFIG).write_text(json.dumps(config | {"device": "cuda"}))
     with pytest.warns(UserWarning, match="opened on the CPU"):
         assert ex2.resume(tmp_path / "run").finished
+
+
+@pytest.mark.parametrize(("task", "steps", "ran"), [("freeway", 400, 400), ("maze", 4_130, 4_140)])
+def test_a_run_is_as_long_as_it_was_asked_to_be(task, steps, ran, tmp_path):
+    """To the next step of all its environments, however long an iteration of its preset is."""
+    result = ex2.train(task, "none", steps=steps, out=tmp_path / "run")
+    assert result.finished
+    assert result.steps == ran
+
+
+def test_any_gymnasium_environment(tmp_path):
+    """Vectors, numbers, dicts; with a preset that its spaces suggest, and every bonus at its defaults."""
+    for env_id, bonus in (("CartPole-v1", "kernel-exemplar"), ("FrozenLake-v1", "histogram"), ("Pendulum-v1", "rnd+icm")):
+        result = ex2.train(env_id, bonus, steps=320, out=tmp_path / env_id, rollout_steps=10)
+        assert result.steps == 320
+        loaded = Run(tmp_path / env_id).load()
+        assert loaded.steps == 320
+        assert len(ex2.evaluate(result.folder, episodes=2)) == 2
+    with pytest.raises(UsageError, match="cannot be drawn"):
+        ex2.train("ex2-tests/Bits-v0", "none", steps=320, out=tmp_path / "bits")
+
+
+class Bits(gymnasium.Env):
+    """Actions that no policy here draws, and observations in a Dict."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"place": gymnasium.spaces.Box(-1, 1, (2,)), "room": gymnasium.spaces.Discrete(3)}
+    )
+    action_space = spaces.MultiBinary(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+class Rooms(Bits):
+    action_space = spaces.Discrete(2)
+
+
+gymnasium.register("ex2-tests/Bits-v0", Bits, max_episode_steps=20)
+gymnasium.register("ex2-tests/Rooms-v0", Rooms, max_episode_steps=20)
+
+
+def test_dict_observations_become_one_vector(tmp_path):
+    result = ex2.train("ex2-tests/Rooms-v0", steps=320, out=tmp_path / "run", rollout_steps=10)
+    assert Run(result.folder).load().policy.observation_space.shape == (5,)
+
+
+def test_a_run_is_opened_without_its_environments(tmp_path, monkeypatch):
+    ex2.train("maze", "rnd", out=tmp_path / "run", seed=3, **small("rnd"))
+    monkeypatch.setattr("ex2.training.environments.environments", lambda *_: pytest.fail("no environment is needed"))
+    run = Run(tmp_path / "run")
+    loaded = run.load()
+    assert run.config.bonus == "rnd"
+    assert run.history()["step"][-1] == loaded.steps == 1_440
+    action = loaded.policy.act(np.zeros((3, 2), np.float32), torch.Generator().manual_seed(0))
+    assert action.shape == (3, 2)
+    state = checkpoint.load(tmp_path / "run" / CHECKPOINT)
+    same(loaded.bonus.state_dict(), state["bonus"])
+    same(loaded.policy.state_dict(), state["policy"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -156,10 +155,7 @@ def configure(
         else:
             own[key] = value
     own |= {"task": task, "bonus": bonus, "algo": algo, "seed": seed, "steps": preset.steps if steps is None else steps}
-    config = Config.of_json(own | {PARTS[part]: values for part, values in parts.items()})
-    # A run that is shorter than an iteration has a shorter one.
-    shorter = -(-config.steps // config.num_envs)
-    return dataclasses.replace(config, rollout_steps=min(config.rollout_steps, shorter))
+    return Config.of_json(own | {PARTS[part]: values for part, values in parts.items()})
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ class Trainer:
             self.collector = Collector(
                 envs,
                 self.policy,
-                config.rollout_steps,
                 seed=seeds.environment,
                 generator=self.generator,
                 clip_reward=config.clip_reward,
@@ -62,8 +61,9 @@ class Trainer:
         """One iteration; returns what there is to report."""
         config, algo, started = self.config, self.config.algo_settings, time.perf_counter()
 
-        rollout = self.collector.collect()
-        self.steps += config.iteration_steps
+        left = -(-(config.steps - self.steps) // config.num_envs)  # of each environment; the last rollout may be shorter
+        rollout = self.collector.collect(max(min(config.rollout_steps, left), 1))
+        self.steps += rollout.rewards.size
         progress = self.steps / config.steps
 
         shaped = shape(self.bonus, rollout.batch, config.weight, progress, config.centre)
@@ -84,7 +84,7 @@ class Trainer:
         self.seconds += elapsed
         self.bonus_seconds += shaped.metrics["bonus/seconds"]
         row = {"step": self.steps, "score": self.collector.score, "seconds": self.seconds}
-        row |= {"steps_per_second": config.iteration_steps / elapsed, "entropy": -float(rollout.log_probs.mean())}
+        row |= {"steps_per_second": rollout.rewards.size / elapsed, "entropy": -float(rollout.log_probs.mean())}
         return row | shaped.metrics | trained
 
     def state(self) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class Seen:
             return states[:-1], states[1:]
         after = states[1:].copy()
         for step, indices, final in self.finals:
-            after[step, indices] = final if final.ndim == after.ndim - 1 else final[:, -1:]
+            after[step, indices] = final if final.shape[1:] == after.shape[2:] else final[:, -1:]
         return states[:-1], after
 
 
@@ -210,7 +210,6 @@ class Collector:
 
     Args:
         envs: one or two vector environments with AutoresetMode.SAME_STEP: only then is every step a real transition.
-        steps: of each environment in a rollout.
         clip_reward: whether the agent learns from rewards clipped to [-1, 1]; episodes' returns are of the rewards as they are.
         stack: frames in an observation, [frames, height, width], the newest last; the bonus sees that one.
     """
@@ -219,7 +218,6 @@ class Collector:
         self,
         envs: Sequence[VectorEnv],
         policy: Policy,
-        steps: int,
         *,
         seed: int,
         generator: torch.Generator,
@@ -230,7 +228,7 @@ class Collector:
             mode = env.metadata.get("autoreset_mode")
             if mode is not AutoresetMode.SAME_STEP:
                 raise UsageError(f"{env} has the autoreset mode {mode}: training needs AutoresetMode.SAME_STEP.")
-        self.policy, self.steps, self.clip_reward, self.stack = policy, steps, clip_reward, stack
+        self.policy, self.clip_reward, self.stack = policy, clip_reward, stack
         self.generator = generator
         self.episodes: deque[float] = deque(maxlen=SCORE_EPISODES)
         self.count = sum(env.num_envs for env in envs)
@@ -253,9 +251,9 @@ class Collector:
         return float(np.mean(self.episodes)) if self.episodes else float("nan")
 
     @torch.no_grad()
-    def collect(self) -> Rollout:
-        """A rollout with the policy as it is."""
-        policy, steps, count = self.policy, self.steps, self.count
+    def collect(self, steps: int) -> Rollout:
+        """A rollout of so many steps of each environment, with the policy as it is."""
+        policy, count = self.policy, self.count
         seen = (Seen if self.stack == 1 else SeenFrames)(steps, count, self.groups[0].observation, policy.device)
         noise = policy.actions.noise(steps, count, self.generator).to(policy.device)
         actions: list[Tensor] = []
@@ -328,7 +326,7 @@ class Collector:
         """Adds log-probabilities, values, and what the critic expects behind time limits."""
         policy, shape = self.policy, rewards.shape
         log_probs = policy.actions.log_prob(parameters, actions)
-        last = seen.now(self.steps, slice(0, self.count))
+        last = seen.now(len(rewards), slice(0, self.count))
         values = torch.cat([observations.through(policy.critic), policy.critic(policy.see(last))])
         final_values = np.zeros(shape, np.float32)
         ends = seen.cut(truncated)
