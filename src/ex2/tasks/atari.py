@@ -7,6 +7,7 @@ random (sticky) unless asked for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class Atari(AtariVectorEnv):
 @drawable
 def make_env(game: str, **settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/Venture-v0")` and its like."""
-    return Single(Atari(game, 1, autoreset_mode=AutoresetMode.DISABLED, **settings))
+    return Single(partial(Atari, game, 1, autoreset_mode=AutoresetMode.DISABLED, **settings))
 
 
 def make_vector_env(num_envs: int = 1, game: str = "venture", **settings: Any) -> Atari:
