@@ -13,6 +13,7 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import ex2
 from ex2 import TASKS, UsageError, make_vector_env
+from ex2.tasks import task_map
 from ex2.training import loop
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
@@ -252,6 +253,28 @@ def test_it_can_be_drawn_without_a_screen(name):
     assert len(frames.render()) == 2
     for each in (env, frames):
         each.close()
+
+
+def test_a_map_says_where_agents_are(name):
+    arena = task_map(name)
+    if arena is None:
+        assert TASKS[name].extra == "atari"
+        return
+    env = make_vector_env(name, 2)
+    places = arena.places(*env.reset(seed=0))
+    assert places.shape == (2, len(arena.axes))
+    if arena.start is not None:
+        assert places == pytest.approx(np.array([arena.start] * 2), abs=1.0)
+    moved = env.step(env.action_space.sample())
+    assert arena.places(moved[0], moved[4]).shape == places.shape
+    if arena.extent is not None:
+        left, right, bottom, top = arena.extent
+        for point in (*places, *np.reshape(arena.walls, (-1, 2))):
+            assert left <= point[0] <= right
+            assert bottom <= point[1] <= top
+    if arena.reachable is not None:
+        assert arena.reachable(8).shape == (8, 8)
+    env.close()
 
 
 def test_wrong_actions_are_named(name):

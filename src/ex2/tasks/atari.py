@@ -54,14 +54,14 @@ class Atari(AtariVectorEnv):
                 f"threads={threads} and noops={noops} at least 0."
             )
         about = metadata(FRAMES_PER_SECOND, autoreset_mode, render_mode)
-        self._same_step = about["autoreset_mode"] is AutoresetMode.SAME_STEP
+        same_step = about["autoreset_mode"] is AutoresetMode.SAME_STEP
         super().__init__(
             game,
             num_envs,
             num_threads=threads,
             max_num_frames_per_episode=episode_steps * FRAMES,
             repeat_action_probability=sticky,
-            autoreset_mode=AutoresetMode.SAME_STEP if self._same_step else AutoresetMode.NEXT_STEP,
+            autoreset_mode=AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP,
             img_height=SIZE,
             img_width=SIZE,
             stack_num=STACK,
