@@ -13,10 +13,12 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import ex2
 from ex2 import TASKS, UsageError, make_vector_env
+from ex2.tasks import task_map
 from ex2.training import loop
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
 SHORT = {"atari": {"episode_steps": 80}}  # episodes that a test can play to their end, by extra
+BRIEF = {"atari": {"episode_steps": 30}, "mujoco": {"max_episode_steps": 30}}  # and more than once
 
 
 def settings(name):
@@ -45,16 +47,29 @@ def random_actions(env, steps, seed=0):
     return [env.action_space.sample() for _ in range(steps)]
 
 
+def can_be_drawn(name):
+    """All tasks can, but for the one that needs OpenGL, on a machine without it."""
+    env = gymnasium.make(TASKS[name].env_id, render_mode="rgb_array")
+    env.reset(seed=0)
+    try:
+        return env.render() is not None
+    except UsageError:
+        assert name == "cheetah"
+        return False
+    finally:
+        env.close()
+
+
 def test_the_checkers_pass(name):
-    env = gymnasium.make(TASKS[name].env_id)
+    drawn = can_be_drawn(name)
+    env = gymnasium.make(TASKS[name].env_id, render_mode="rgb_array" if drawn else None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message=".*render_modes.*|.*render_fps.*|.*No render modes.*")
         warnings.filterwarnings("ignore", message=".*value is -?infinity.*")  # joint velocities have no bounds
         warnings.filterwarnings("ignore", message=".*minimal resolution.*")  # of another policy's network
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
-        check_env(env.unwrapped, skip_render_check=True)
-        sb3_check_env(env)
+        check_env(env.unwrapped, skip_render_check=not drawn)
+        sb3_check_env(env, skip_render_check=not drawn)
     env.close()
 
 
@@ -126,14 +141,106 @@ def test_saved_and_restored_exactly(name):
         assert all(np.array_equal(a, b) for a, b in zip(one.step(action)[:4], two.step(action)[:4], strict=True))
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_autoreset_is_as_gymnasium_defines_it(name, mode):
+    """After an episode's end, the next step is the reset, or the step is refused and the user resets."""
+    brief = BRIEF.get(TASKS[name].extra, {})
+    vector = make_vector_env(name, 2, autoreset_mode=mode, **brief)
+    assert vector.metadata["autoreset_mode"] is mode
+    single = gymnasium.make(TASKS[name].env_id, **brief)
+    seen, _ = vector.reset(seed=7)
+    expected, _ = single.reset(seed=7)
+    resets = 0
+    ended = np.zeros(2, bool)
+    for action in random_actions(vector, 2 * next(iter(brief.values()), TASKS[name].episode_steps) + 5):
+        assert np.array_equal(seen[0], expected)
+        if ended.any() and mode is AutoresetMode.DISABLED:
+            with pytest.raises(UsageError, match="has ended"):
+                vector.step(action)
+            before = seen
+            seen, _ = vector.reset(options={"reset_mask": ended})
+            assert np.array_equal(seen[~ended], before[~ended])
+        if ended[0]:
+            resets += 1
+            expected, _ = single.reset()
+            if mode is AutoresetMode.DISABLED:
+                assert np.array_equal(seen[0], expected)
+        waits = ended & (mode is AutoresetMode.NEXT_STEP)
+        seen, reward, terminated, truncated, infos = vector.step(action)
+        assert "final_obs" not in infos
+        assert not reward[waits].any()
+        assert not (terminated | truncated)[waits].any()
+        if not waits[0]:
+            expected, *rest = single.step(action[0])
+            assert [reward[0], terminated[0], truncated[0]] == rest[:3]
+        ended = terminated | truncated
+    assert resets == 2
+    for env in (vector, single):
+        env.close()
+
+
+def test_modes_that_there_are_not_are_named(name):
+    for setting, value in (("render_mode", "ansi"), ("render_mode", "human"), ("autoreset_mode", "Sometimes")):
+        with pytest.raises(UsageError, match=value):
+            make_vector_env(name, 1, **{setting: value})
+    with pytest.warns(UserWarning, match="ansi"), pytest.raises(UsageError, match="'ansi'"):
+        gymnasium.make(TASKS[name].env_id, render_mode="ansi")
+
+
+def test_masks_are_checked(name):
+    env = make_vector_env(name, 2)
+    for wrong in ([True], [1, 0], [True, False]):  # the last would be right after a first reset
+        with pytest.raises(UsageError, match="reset_mask"):
+            env.reset(options={"reset_mask": np.array(wrong)})
+    env.close()
+
+
+def test_after_close_there_is_a_word(name):
+    single, vector = gymnasium.make(TASKS[name].env_id, render_mode="rgb_array"), make_vector_env(name, 2)
+    for env in (single, vector):
+        env.reset(seed=0)
+        env.close()
+        env.close()
+        for call, arguments in ((env.step, [env.action_space.sample()]), (env.render, [])):
+            with pytest.raises(UsageError, match=f"^{call.__name__} was called after close"):
+                call(*arguments)
+    with pytest.raises(UsageError, match="reset was called after close"):
+        vector.reset(seed=0)
+    again, _ = single.reset(seed=5)  # as Stable-Baselines3's checker does
+    assert np.array_equal(again, single.reset(seed=5)[0])
+    single.close()
+    make_vector_env(name, 1).close()
+
+
+def test_gymnasium_collects_and_shows_pictures(name, monkeypatch):
+    """By its own wrappers, which it puts round an environment that says it can be drawn."""
+    if not can_be_drawn(name):
+        pytest.skip("this machine has no OpenGL")
+    env = gymnasium.make(TASKS[name].env_id, render_mode="rgb_array_list")
+    env.reset(seed=0)
+    for action in random_actions(env, 3):
+        env.step(action)
+    frames = env.render()
+    assert len(frames) == 4
+    assert all(frame.dtype == np.uint8 and frame.shape == frames[0].shape for frame in frames)
+    assert env.render() == []
+    env.close()
+    pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.warns(UserWarning, match="HumanRendering"):
+        env = gymnasium.make(TASKS[name].env_id, render_mode="human")
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    assert env.render() is None
+    env.close()
+
+
 def test_it_can_be_drawn_without_a_screen(name):
+    if not can_be_drawn(name):
+        pytest.skip("this machine has no OpenGL")
     env = gymnasium.make(TASKS[name].env_id, render_mode="rgb_array")
     env.reset(seed=0)
-    try:
-        before = env.render()
-    except UsageError:
-        assert name == "cheetah"  # the one task that is drawn by OpenGL, on a machine without it
-        return
+    before = env.render()
     for action in random_actions(env, 40):
         env.step(action)
     after = env.render()
@@ -146,6 +253,28 @@ def test_it_can_be_drawn_without_a_screen(name):
     assert len(frames.render()) == 2
     for each in (env, frames):
         each.close()
+
+
+def test_a_map_says_where_agents_are(name):
+    arena = task_map(name)
+    if arena is None:
+        assert TASKS[name].extra == "atari"
+        return
+    env = make_vector_env(name, 2)
+    places = arena.places(*env.reset(seed=0))
+    assert places.shape == (2, len(arena.axes))
+    if arena.start is not None:
+        assert places == pytest.approx(np.array([arena.start] * 2), abs=1.0)
+    moved = env.step(env.action_space.sample())
+    assert arena.places(moved[0], moved[4]).shape == places.shape
+    if arena.extent is not None:
+        left, right, bottom, top = arena.extent
+        for point in (*places, *np.reshape(arena.walls, (-1, 2))):
+            assert left <= point[0] <= right
+            assert bottom <= point[1] <= top
+    if arena.reachable is not None:
+        assert arena.reachable(8).shape == (8, 8)
+    env.close()
 
 
 def test_wrong_actions_are_named(name):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +151,56 @@ def games() -> set[int]:
     """The processes of this one's games."""
     found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True)
     return {int(number) for number in found.stdout.split()}
+
+
+def test_nothing_is_left_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    env = make_vector_env("doom", 4)
+    env.reset(seed=0)
+    env.step(np.zeros(4, int))
+    folders = [Path(game._folder.name) for game in env.unwrapped._games]
+    assert all((folder / "_vizdoom").is_dir() for folder in folders)  # the games look there, and not here
+    assert not list(tmp_path.iterdir())
+    env.close()
+    assert not list(tmp_path.iterdir())
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_the_working_folder_need_not_be_writable(monkeypatch):
+    monkeypatch.chdir("/proc")  # where not even root can make a folder
+    with pytest.raises(OSError, match="_vizdoom"):
+        Path("_vizdoom").mkdir()
+    env = make_vector_env("doom", 2)
+    env.reset(seed=0)
+    assert not env.step(np.zeros(2, int))[4]["died"].any()
+    env.close()
+
+
+def test_two_batches_start_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    envs = [make_vector_env("doom", 2) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda env: env.reset(seed=0)[0], envs)
+    assert np.array_equal(one, two)
+    assert os.getcwd() == str(tmp_path)
+    assert not list(tmp_path.iterdir())
+    for env in envs:
+        assert env.unwrapped.restarts == 0
+        env.close()
+
+
+def test_a_game_that_cannot_start_is_named(tmp_path, monkeypatch):
+    """Before vizdoom tries: it ends our process where its game does not come up."""
+    monkeypatch.setattr(vizdoom, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(UsageError, match="cannot be run: install"):
+        make_vector_env("doom", 1)
+
+
+@pytest.mark.skipif(not os.statvfs("/dev/shm").f_flag & os.ST_NOEXEC, reason="programs can be run from /dev/shm here")
+def test_a_folder_that_programs_cannot_be_run_from_is_named(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
+    with pytest.raises(UsageError, match="TMPDIR"):
+        make_vector_env("doom", 1)
 
 
 def test_ctrl_c_is_not_for_the_games(env):

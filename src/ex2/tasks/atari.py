@@ -7,6 +7,7 @@ random (sticky) unless asked for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,14 @@ class Atari(AtariVectorEnv):
                 f"threads={threads} and noops={noops} at least 0."
             )
         about = metadata(FRAMES_PER_SECOND, autoreset_mode, render_mode)
-        self._same_step = about["autoreset_mode"] is AutoresetMode.SAME_STEP
+        same_step = about["autoreset_mode"] is AutoresetMode.SAME_STEP
         super().__init__(
             game,
             num_envs,
             num_threads=threads,
             max_num_frames_per_episode=episode_steps * FRAMES,
             repeat_action_probability=sticky,
-            autoreset_mode=AutoresetMode.SAME_STEP if self._same_step else AutoresetMode.NEXT_STEP,
+            autoreset_mode=AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP,
             img_height=SIZE,
             img_width=SIZE,
             stack_num=STACK,
@@ -117,7 +118,7 @@ class Atari(AtariVectorEnv):
 @drawable
 def make_env(game: str, **settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/Venture-v0")` and its like."""
-    return Single(Atari(game, 1, autoreset_mode=AutoresetMode.DISABLED, **settings))
+    return Single(partial(Atari, game, 1, autoreset_mode=AutoresetMode.DISABLED, **settings))
 
 
 def make_vector_env(num_envs: int = 1, game: str = "venture", **settings: Any) -> Atari:

@@ -10,11 +10,13 @@ episode ends as truncated.
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +63,16 @@ class Game:
         self._path = path
         self._folder = tempfile.TemporaryDirectory(prefix="ex2-doom-")
         self._starter = Path(self._folder.name) / "start"
-        game = Path(vizdoom.__file__).parent / "vizdoom"
-        self._starter.write_text(f'#!/bin/sh\ncd {shlex.quote(self._folder.name)} && exec {shlex.quote(str(game))} "$@"\n')
+        program = Path(vizdoom.__file__).parent / "vizdoom"
+        self._starter.write_text(f'#!/bin/sh\ncd {shlex.quote(self._folder.name)} && exec {shlex.quote(str(program))} "$@"\n')
         self._starter.chmod(0o700)
+        if not os.access(program, os.X_OK):  # where a program cannot be run, vizdoom takes our process with it
+            raise UsageError(f"The game {program} cannot be run: install vizdoom anew.")
+        if not os.access(self._starter, os.X_OK):
+            folder = self._folder.name
+            raise UsageError(
+                f"No program can be run from {folder}: name a folder where that is allowed in the variable TMPDIR."
+            )
         self._game: vizdoom.DoomGame | None = None
 
     def _start(self) -> vizdoom.DoomGame:
@@ -105,10 +114,7 @@ class Game:
             except DEAD:
                 self.close()
                 if attempt == 2:
-                    raise UsageError(
-                        f"A game of Doom does not start from {self._folder.name}: install vizdoom anew, or name a folder that "
-                        "programs can be run from in the variable TMPDIR."
-                    ) from None
+                    raise UsageError("A game of Doom does not start: install vizdoom anew.") from None
         raise AssertionError
 
     def step(self, action: int, out: Array) -> tuple[float, bool, Array | None]:
@@ -261,7 +267,7 @@ def make_map() -> Map:
 @drawable
 def make_env(**settings: Any) -> Single:
     """The entry point of `gymnasium.make("ex2/DoomMyWayHomePlus-v0")`."""
-    return Single(DoomVectorEnv(1, autoreset_mode=AutoresetMode.DISABLED, **settings))
+    return Single(partial(DoomVectorEnv, 1, autoreset_mode=AutoresetMode.DISABLED, **settings))
 
 
 def make_vector_env(num_envs: int = 1, **settings: Any) -> DoomVectorEnv:

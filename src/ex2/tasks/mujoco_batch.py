@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -257,4 +258,5 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
 def single(task: MujocoTask, render_mode: str | None = None) -> Single:
     """One environment of a task. The time limit is Gymnasium's own wrapper, from the registration."""
-    return Single(MujocoVectorEnv(task, 1, sys.maxsize, autoreset_mode=AutoresetMode.DISABLED, render_mode=render_mode))
+    one = partial(MujocoVectorEnv, task, 1, sys.maxsize, autoreset_mode=AutoresetMode.DISABLED, render_mode=render_mode)
+    return Single(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -12,10 +13,14 @@ Array = np.ndarray
 
 
 class Single(gymnasium.Env[Array, Any]):
-    """One environment from a vector environment of one that leaves resets to its user (AutoresetMode.DISABLED)."""
+    """One environment from a vector environment of one that leaves resets to its user (AutoresetMode.DISABLED).
 
-    def __init__(self, batch: VectorEnv) -> None:
-        self.batch = batch
+    A reset after `close` makes the batch anew: Stable-Baselines3's checker closes an environment and goes on with it.
+    """
+
+    def __init__(self, make: Callable[[], VectorEnv]) -> None:
+        self._make = make
+        self.batch = batch = make()
         self.render_mode = batch.render_mode
         self.metadata = {name: value for name, value in batch.metadata.items() if name != "autoreset_mode"}
         self.observation_space = batch.single_observation_space
@@ -23,6 +28,8 @@ class Single(gymnasium.Env[Array, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)
+        if self.batch.closed:
+            self.batch = self._make()
         observation, infos = self.batch.reset(seed=seed)
         return observation[0], {name: value[0] for name, value in infos.items()}
 
