@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ex2.errors import UsageError
+
+BLOCK = 4_096  # rows that are kept aside at a time
+_shared = ContextVar("shared", default=False)
+
+
+@contextmanager
+def snapshots() -> Iterator[None]:
+    """Within it, `Fifo.state_dict` holds a `Snapshot` in place of a copy of the rows, and takes no time."""
+    token = _shared.set(True)
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 class Fifo:
@@ -31,6 +49,8 @@ class Fifo:
             raise UsageError(f"A replay of {capacity:,} states takes {size:,.0f} GB: set replay_capacity lower.") from None
         self._next = 0
         self._held = 0
+        self._lock = threading.Lock()
+        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
 
     def __len__(self) -> int:
         return self._held
@@ -39,6 +59,8 @@ class Fifo:
         """Adds rows [M, width], oldest first; what no longer fits falls out."""
         rows = rows[-self.capacity :].to(self._rows)
         head = min(len(rows), self.capacity - self._next)
+        self._keep(self._next, self._next + head)
+        self._keep(0, len(rows) - head)
         self._rows[self._next : self._next + head] = rows[:head]
         self._rows[: len(rows) - head] = rows[head:]
         self._next = (self._next + len(rows)) % self.capacity
@@ -62,7 +84,7 @@ class Fifo:
         return self._rows[torch.randint(self._held, (count,), generator=generator)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows().clone(), "next": self._next}
+        return {"rows": Snapshot(self) if _shared.get() else self.rows().clone(), "next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         rows = state["rows"]
@@ -71,5 +93,55 @@ class Fifo:
                 f"The saved replay holds {tuple(rows.shape)} {rows.dtype}, this one takes {tuple(self._rows.shape)} "
                 f"{self._rows.dtype}: build the bonus with the settings it was saved with."
             )
+        self._keep(0, len(rows))
         self._rows[: len(rows)] = rows
         self._held, self._next = len(rows), int(state["next"])
+
+    def _keep(self, start: int, stop: int) -> None:
+        """Keeps these rows aside for the snapshots that are about: they are going to be overwritten."""
+        if self._snapshots:
+            with self._lock:
+                for snapshot in self._snapshots:
+                    snapshot._keep(start, stop)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_snapshots")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), _snapshots=weakref.WeakSet())
+
+
+class Snapshot:
+    """The rows of a FIFO as they were, [len, width], for another thread to read while the FIFO goes on.
+
+    Nothing is copied at first. Blocks of rows are copied when the FIFO is about to overwrite them.
+    """
+
+    def __init__(self, fifo: Fifo) -> None:
+        rows = fifo.rows()
+        self.shape, self.dtype = tuple(rows.shape), rows[:0].numpy().dtype
+        self._lock = fifo._lock
+        self._bytes = rows.view(torch.uint8).numpy()
+        self._kept: dict[int, np.ndarray] = {}
+        fifo._snapshots.add(self)
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.nbytes
+
+    def take(self, index: np.ndarray) -> np.ndarray:
+        """The bytes of some rows, [len(index), bytes of a row]."""
+        with self._lock:
+            some = self._bytes[index]
+            for block, kept in self._kept.items():
+                inside = index // BLOCK == block
+                some[inside] = kept[index[inside] - block * BLOCK]
+            return some
+
+    def _keep(self, start: int, stop: int) -> None:
+        for block in range(start // BLOCK, -(-min(stop, len(self)) // BLOCK)):
+            if block not in self._kept:
+                self._kept[block] = self._bytes[block * BLOCK : (block + 1) * BLOCK].copy()
