@@ -9,8 +9,8 @@
 - tv: a corridor of 20 places with a television. A third button switches it to one of 10 channels at random and does nothing
   else: no model can foresee the channel, and none has to. 40 steps an episode.
 - maze: the 2D maze at the paper's budget, with the presets.
-- cost: seconds to fit, score and remember 4,000 states of three kinds, with the settings of the presets (`rnd` learns from a
-  quarter of the frames there, as its paper has it with many environments).
+- cost: seconds to prepare, score and remember 4,000 states of three kinds, with the settings of the presets (`rnd` learns from
+  a quarter of the frames there, as its paper has it with many environments).
 
 The histogram, which needs few dimensions with bounds, is in the maze only.
 

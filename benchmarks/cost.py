@@ -162,7 +162,7 @@ def correlation(model: Any, frames: np.ndarray, places: Any) -> float:
 
 def ratios(device: str) -> tuple[list[dict[str, Any]], str]:
     rows = []
-    lines = ["| states | model | fit + score, s | TRPO update, s | ratio | r on the batch | longest of the first, s |"]
+    lines = ["| states | model | prepare + score, s | TRPO update, s | ratio | r on the batch | longest of the first, s |"]
     lines.append("|---|---|---|---|---|---|---|")
     for kind, space in KINDS.items():
         random = np.random.default_rng(0)
@@ -182,7 +182,7 @@ def ratios(device: str) -> tuple[list[dict[str, Any]], str]:
                 updates.append(update(agent, frames))
                 synchronise(device)
                 started = time.perf_counter()
-                model.fit(batch)
+                model.prepare(batch)
                 model.score(batch)
                 synchronise(device)
                 times.append(time.perf_counter() - started)
@@ -200,25 +200,25 @@ def ratios(device: str) -> tuple[list[dict[str, Any]], str]:
 
 
 def growth(device: str) -> tuple[list[dict[str, Any]], str]:
-    """Fit and score of batches, and with replays, 10 and 100 times as large."""
+    """Preparing and scoring of batches, and with replays, 10 and 100 times as large."""
     known, space = VECTORS["mixture, 20-D"](), KINDS["20-dim vectors"]
-    rows, lines = [], ["| new states | states held | fit, s | score, s |", "|---|---|---|---|"]
+    rows, lines = [], ["| new states | states held | prepare, s | score, s |", "|---|---|---|---|"]
     for new, held in ((4_000, 4_000), (4_000, 40_000), (4_000, 400_000), (40_000, 400_000), (400_000, 400_000)):
         model = make_bonus("kernel-exemplar", space, ACTIONS, device=device, replay_capacity=400_000)
         random = np.random.default_rng(0)
         behind, batch = (as_batch(known.draw(n, random).astype(np.float32).reshape(-1, 20, 20)) for n in (held, new))
         model.remember(behind)
-        model.fit(batch)
+        model.prepare(batch)
         spent = []
         for _ in range(3):
             began = time.perf_counter()
-            model.fit(batch)
+            model.prepare(batch)
             between = time.perf_counter()
             model.score(batch)
             spent.append((between - began, time.perf_counter() - between))
-        fit, score = np.median(spent, axis=0)
-        rows.append({"new": new, "held": held, "fit": float(fit), "score": float(score)})
-        lines.append(f"| {new:,} | {held:,} | {fit:.3f} | {score:.3f} |")
+        prepare, score = np.median(spent, axis=0)
+        rows.append({"new": new, "held": held, "prepare": float(prepare), "score": float(score)})
+        lines.append(f"| {new:,} | {held:,} | {prepare:.3f} | {score:.3f} |")
         print(lines[-1], flush=True)
     return rows, "\n".join(lines)
 
@@ -239,7 +239,7 @@ def use(count):
     model = make_bonus(name, space, spaces.Discrete(2), replay_capacity=count, **settings)
     for _ in range(count // 4000 + 1):
         model.remember(batch)
-    model.fit(batch); model.score(batch)
+    model.prepare(batch); model.score(batch)
     return model
 before = read("VmRSS")
 small = use(4000)

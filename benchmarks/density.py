@@ -205,7 +205,7 @@ def bonus(name: str, **settings: Any) -> Callable[[np.ndarray, np.ndarray], np.n
         model = make_bonus(name, SPACE, ACTIONS, replay_capacity=frames.shape[0] * frames.shape[1], **settings)
         split = round(frames.shape[1] * 5 / 6)
         model.remember(as_batch(frames[:, :split]))
-        model.fit(as_batch(frames[:, split:]))
+        model.prepare(as_batch(frames[:, split:]))
         return model.log_density(torch.as_tensor(asked).flatten(1)).numpy()
 
     return answer

@@ -6,7 +6,7 @@
 A bonus sees two good batches and then odd ones: wild, tiny and constant numbers, NaN, wrong shapes and types, nothing at all,
 views of every kind. Each one is either taken or refused by an `ex2.UsageError`. Counted are, and all should be 0:
 
-- crashed: other exceptions, of `observe`, `fit`, `score` and `remember`, and of building a bonus from odd spaces.
+- crashed: other exceptions, of `observe`, `prepare`, `score` and `remember`, and of building a bonus from odd spaces.
 - not finite: batches that were taken with scores or metrics that are not finite, or after which a good batch has such scores.
 - changed: refused batches, and batches only scored, that changed the bonus, its random generator included.
 """
@@ -286,7 +286,7 @@ class Campaign:
         lead = [(30, 4), (1, 4), (30, 1), (1, 1), (2, 2)][self.random.choice(5, p=[0.5, 0.15, 0.15, 0.1, 0.1])]
         good = fields(pair, (200, 8) if larger else lead, self.random)
         words, made = odd(good, self.random)
-        method = str(self.random.choice(["observe", "observe", "observe", "fit", "score", "remember"]))
+        method = str(self.random.choice(["observe", "observe", "observe", "prepare", "score", "remember"]))
         words = f"{method} of {lead} with {words}"
         before = copy.deepcopy(bonus.state_dict())
         try:
@@ -298,7 +298,7 @@ class Campaign:
         if method == "score" and not same(before, bonus.state_dict()):
             return "changed", "scoring", words
         scores = answer[0] if method == "observe" else answer if method == "score" else torch.zeros(())
-        metrics = answer[1] if method == "observe" else answer if method == "fit" else {}
+        metrics = answer[1] if method == "observe" else answer if method == "prepare" else {}
         if not torch.isfinite(scores).all() or not all(math.isfinite(value) for value in metrics.values()):
             return "not finite", "a batch that was taken", words
         try:

@@ -30,7 +30,7 @@ def test_a_reduced_campaign_finds_nothing():
 
 
 @pytest.mark.parametrize("name", faults.NAMES)
-@pytest.mark.parametrize("method", ["observe", "fit", "score", "remember"])
+@pytest.mark.parametrize("method", ["observe", "prepare", "score", "remember"])
 def test_every_method_refuses_before_anything_changes(name, method):
     pair = SPACES["vector-continuous"]
     batch = make_batch(pair)
@@ -55,7 +55,7 @@ def test_a_batch_without_neighbours_changes_nothing_where_they_are_needed(name):
     bonus = small(name, (VECTOR, CONTINUOUS), **{f"{own}projection": "neighbours"})
     bonus.observe(make_batch((VECTOR, CONTINUOUS)))
     before = copy.deepcopy(bonus.state_dict())
-    for method in (bonus.observe, bonus.fit):
+    for method in (bonus.observe, bonus.prepare):
         with pytest.raises(UsageError, match="adjacent in time"):
             method(make_batch((VECTOR, CONTINUOUS), steps=1))
     assert faults.same(before, bonus.state_dict())

@@ -1,8 +1,8 @@
 """The contract every bonus keeps, and the registry of their names.
 
-A bonus sees batches of transitions and answers with a number for each: how novel it is. `fit` trains it on the newest batch,
-`score` rates a batch and changes nothing, `remember` adds a batch to what has been seen; `observe` does the three in this
-order, on the same states. A bonus is built from spaces, owns its random generator, and can be saved and restored exactly.
+A bonus sees batches of transitions and answers with a number for each: how novel it is. `prepare` does whatever it takes before
+a batch can be rated, `score` rates it and changes nothing, `remember` makes it part of the past; `observe` does the three in
+this order, on the same states. A bonus is built from spaces, owns its random generator, and can be saved and restored exactly.
 """
 
 from __future__ import annotations
@@ -101,19 +101,20 @@ class Bonus(abc.ABC):
         """Makes what the bonus holds, from `settings`, `inputs`, `generator` and `device`; begins with that of its base."""
 
     @abc.abstractmethod
-    def fit(self, batch: Batch) -> Metrics:
-        """Trains on the newest batch; returns what there is to report."""
+    def prepare(self, batch: Batch) -> Metrics:
+        """Whatever it takes before the batch can be rated: exemplars are fitted against the past, running scales and metrics
+        are moved. The batch does not count as seen yet. Returns what there is to report."""
 
     @abc.abstractmethod
     def score(self, batch: Batch) -> Tensor:
-        """The bonus of each transition, float32 [T, N] on the CPU, 0 where masked. Changes nothing."""
+        """Rates the batch and changes nothing: the bonus of each transition, float32 [T, N] on the CPU, 0 where masked."""
 
     @abc.abstractmethod
     def remember(self, batch: Batch) -> None:
-        """Adds the batch to what has been seen."""
+        """Makes the batch part of the past, by a FIFO, a count or training: what is in it is familiar from then on."""
 
     def check(self, batch: Batch) -> None:
-        """Refuses a batch that cannot be fitted, before anything has changed."""
+        """Refuses a batch that cannot be rated, before anything has changed."""
         self.inputs.check(batch)
 
     @property
@@ -122,9 +123,9 @@ class Bonus(abc.ABC):
         return True
 
     def observe(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Fit, score, remember: in this order, on the same states. A batch that is refused leaves all as it was."""
+        """Prepare, score, remember: in this order, on the same states. A batch that is refused leaves all as it was."""
         self.check(batch)
-        metrics = self.fit(batch)
+        metrics = self.prepare(batch)
         scores = self.score(batch)
         self.remember(batch)
         return scores, metrics
@@ -256,7 +257,7 @@ def make_bonus(
     >>> make_bonus("histogram", box, box, bins=10).settings.bins
     10
     """
-    if settings is None or (values and isinstance(settings, settings_type(name))):
+    if settings is None or isinstance(settings, settings_type(name)):
         settings = bonus_settings(name, (settings.as_dict() if settings else {}) | values)
     return kind_of(name)(observation_space, action_space, settings, seed=seed, device=device)
 

@@ -26,7 +26,7 @@ class LastPlace(Bonus):
         super().__init__(*pair, **settings)
         self.batches = []
 
-    def fit(self, batch):
+    def prepare(self, batch):
         self.batches.append(batch)
         return {}
 

@@ -17,7 +17,7 @@ def test_against_the_sum_of_kernels():
     bonus = make_bonus("kde", VECTOR, CONTINUOUS, bandwidth=0.2, subsample=30)
     obs = torch.zeros(50, 1, 2)
     bonus.remember(Batch.of(obs, obs, obs))
-    bonus.fit(Batch.of(obs, obs, obs))
+    bonus.prepare(Batch.of(obs, obs, obs))
     points = torch.tensor([[0.0, 0.0], [0.2, 0.0], [0.3, -0.4]])
     assert torch.allclose(bonus.log_density(points), -points.square().sum(1) / (2 * 0.2**2), atol=1e-4)
 
@@ -28,7 +28,7 @@ def test_against_scikit_learn():
         bonus = make_bonus("kde", *SPACES[name], bandwidth=0.5, subsample=40)
         batch = make_batch(SPACES[name], 60)
         bonus.remember(batch)
-        bonus.fit(batch)
+        bonus.prepare(batch)
         centres, rows = bonus.state_dict()["centres"].double(), bonus.inputs.rows(batch).flatten(0, 1).double()
         share = 255 if rows.max() > 10 else middle_and_spread(centres)[1]
         estimate = KernelDensity(bandwidth=0.5).fit(centres / share)
@@ -40,7 +40,7 @@ def test_against_scikit_learn():
 def test_the_subsample_bounds_the_cost():
     bonus = make_bonus("kde", *SPACES["vector-continuous"], subsample=10)
     bonus.remember(make_batch(SPACES["vector-continuous"], 100))
-    bonus.fit(make_batch(SPACES["vector-continuous"]))
+    bonus.prepare(make_batch(SPACES["vector-continuous"]))
     assert len(bonus.state_dict()["centres"]) == 10
 
 

@@ -21,7 +21,7 @@ def test_rnd_standardises_and_clips_what_it_sees():
     bonus = make_bonus("rnd", UNBOUNDED, CONTINUOUS)
     random = np.random.default_rng(0)
     obs = torch.as_tensor(random.normal([5.0, 0.0, -100.0], [0.1, 10.0, 1000.0], (50, 4, 3)), dtype=torch.float32)
-    bonus.fit(still(obs))
+    bonus.prepare(still(obs))
     _, seen = bonus.networks.target.standardised(obs.flatten(0, 1))
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-3)
     assert torch.allclose(seen.std(0), torch.ones(3), atol=0.02)
@@ -34,7 +34,7 @@ def test_rnd_errors_are_divided_by_the_deviation_of_their_discounted_sums():
     sums, weights, running = [], np.zeros(0), np.zeros(4)
     for seed in range(3):
         batch = make_batch(SPACES["vector-continuous"], seed=seed)
-        bonus.fit(batch)
+        bonus.prepare(batch)
         errors = bonus.errors(batch)
         for error in errors.reshape(30, 4).double().numpy():
             running = 0.9 * running + error
@@ -48,7 +48,7 @@ def test_rnd_errors_are_divided_by_the_deviation_of_their_discounted_sums():
 def test_rnd_learns_the_predictor_and_never_the_target():
     bonus = make_bonus("rnd", VECTOR, CONTINUOUS, epochs=30, learning_rate=1e-3)
     batch = make_batch(SPACES["vector-continuous"])
-    bonus.fit(batch)
+    bonus.prepare(batch)
     before = bonus.errors(batch).mean()
     frozen = [value.clone() for value in bonus.networks.target_head.parameters()]
     bonus.remember(batch)
@@ -163,7 +163,7 @@ def test_parts_count_by_their_shares_each_on_its_own_scale():
     for seed in range(3):
         bonus.observe(make_batch(pair, seed=seed))
     batch = make_batch(pair, seed=9)
-    metrics = bonus.fit(batch)
+    metrics = bonus.prepare(batch)
     kde, simhash = (bonus.parts[name].score(batch) / bonus.deviations[name] for name in ("kde", "simhash"))
     assert torch.allclose(bonus.score(batch), 2.0 * kde + simhash)
     assert simhash.std() == pytest.approx(1.0, abs=0.3)
@@ -217,7 +217,7 @@ def test_the_code_is_learned_with_noise_on_it():
     given = []
     loss = bonus.loss
     bonus.loss = lambda *fields: given.append(fields[1]) or loss(*fields)
-    bonus.fit(make_batch(SPACES["image"], 40))
+    bonus.prepare(make_batch(SPACES["image"], 40))
     noise = torch.stack(given)
     assert noise.abs().max() <= 0.3
     assert noise.std().item() == pytest.approx(0.3 / 3**0.5, rel=0.05)

@@ -120,5 +120,5 @@ def test_scores_are_gains_divided_by_the_mean_of_the_last_medians():
     gains = bonus._gains(bonus._triples(batch))
     assert torch.allclose(bonus.score(batch)[batch.mask], gains / (sum(bonus.medians) / 3))
     before = list(bonus.medians)
-    metrics = bonus.fit(make_batch((VECTOR, CONTINUOUS), seed=9))
+    metrics = bonus.prepare(make_batch((VECTOR, CONTINUOUS), seed=9))
     assert bonus.medians == [*before, metrics["median_gain"]]

@@ -85,10 +85,10 @@ class TestEveryBonus:
         assert same(before, bonus.state_dict())
         assert torch.equal(first, bonus.score(batch))
 
-    def test_5_observe_is_fit_score_remember(self, name, pair):
+    def test_5_observe_is_prepare_score_remember(self, name, pair):
         one, other, batch = seen(name, pair), seen(name, pair), make_batch(pair, seed=9)
         scores, _ = one.observe(batch)
-        other.fit(batch)
+        other.prepare(batch)
         expected = other.score(batch)
         other.remember(batch)
         assert torch.equal(scores, expected)
@@ -260,7 +260,7 @@ class TestEveryBonusThatRates:
         for _ in range(3):
             bonus.observe(transitions(around(often, 0.005)))
         half = transitions(np.concatenate([around(often)[:, :2], around(rare)[:, 2:]], axis=1))
-        bonus.fit(half)
+        bonus.prepare(half)
         scores = bonus.score(half)
         assert scores[:, 2:].mean() > scores[:, :2].mean() + scores[:, :2].std()
 

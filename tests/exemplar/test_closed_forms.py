@@ -38,7 +38,7 @@ def test_k_exemplar_optimum_on_a_discrete_distribution(k):
     model = KExemplar(STATES, CONTINUOUS, k=k, **LITERAL, ridge=1e-6, steps=200, newton_negatives=40_000)
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
-    model.fit(exemplars)
+    model.prepare(exemplars)
     rows = model.inputs.rows(exemplars).flatten(0, 1)
     found = model.discriminate(rows[exemplars.groups(k)]).flatten()
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES, k), atol=0.015)
@@ -73,7 +73,7 @@ def test_one_discriminator_for_all_states():
     model = KExemplar(STATES, CONTINUOUS, k=None, **LITERAL, steps=50, newton_negatives=20_000)
     model.remember(background())
     new = background(400)
-    model.fit(new)
+    model.prepare(new)
     rows = model.inputs.rows(new).flatten(0, 1)
     assert torch.allclose(model.discriminate(rows[model.grouped(new)]), torch.tensor(0.5), atol=0.03)
 
@@ -84,9 +84,9 @@ def test_amortized_optimum_on_a_discrete_distribution():
     model = AmortizedExemplar(STATES, CONTINUOUS, **settings)
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
-    model.fit(exemplars)
+    model.prepare(exemplars)
     model.rates = [3e-4]
-    model.fit(exemplars)
+    model.prepare(exemplars)
     found = model.discriminate(model.inputs.rows(exemplars).flatten(0, 1))
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES), atol=0.04)
 
@@ -98,9 +98,9 @@ def test_smoothed_optimum_with_gaussian_noise():
     model = AmortizedExemplar(VECTOR, CONTINUOUS, **settings | {"state_noise": sigma / s})  # in deviations of what was seen
     places = random.normal(0.0, s, (5_000, 4, 2)).clip(-1, 1).astype(np.float32)
     model.remember(Batch.of(places, places, places))
-    model.fit(Batch.of(places, places, places))
+    model.prepare(Batch.of(places, places, places))
     model.rates = [5e-4]
-    model.fit(Batch.of(places, places, places))
+    model.prepare(Batch.of(places, places, places))
     points = torch.tensor([[0.0, 0.0], [0.3, 0.0], [0.0, -0.3], [0.4, 0.4], [-0.6, 0.2]])
     peak = propositions.log_kernel_peak(sigma, 2)
     smoothed = Independent(Normal(torch.zeros(2), math.sqrt(s**2 + sigma**2)), 1).log_prob(points)

@@ -32,7 +32,7 @@ def places(points: torch.Tensor) -> Batch:
 def held(model: KernelExemplar, points: torch.Tensor) -> KernelExemplar:
     """The model with these points in its FIFO, fitted."""
     model.remember(places(points))
-    model.fit(places(points[:400]))
+    model.prepare(places(points[:400]))
     return model
 
 
@@ -271,7 +271,7 @@ def test_an_automatic_kl_weight_holds_its_rate(rate):
     settings = {"kl_weight": "auto", "information_rate": rate, "steps": 1_500, "learning_rate": 3e-3, "gain": 3.0}
     model = make_bonus("amortized", VECTOR, CONTINUOUS, **settings)
     model.remember(places(gaussian(2_000)))
-    metrics = model.fit(places(gaussian(2_000, seed=1)))
+    metrics = model.prepare(places(gaussian(2_000, seed=1)))
     assert metrics["kl"] / 2 == pytest.approx(rate, rel=0.3)
     assert metrics["collapsed"] == 0.0
 
@@ -289,11 +289,11 @@ def test_collapse_is_recovered_from():
         model.networks.log_kl_weight.fill_(0.0)
         for parameter in model.networks.discriminator.parameters():
             parameter.zero_()
-    metrics = [model.fit(batch)]
+    metrics = [model.prepare(batch)]
     assert metrics[0]["collapsed"] == 1.0
     while metrics[-1]["collapsed"] and len(metrics) < 20:
         model.networks.log_kl_weight.clamp_(min=0.0 if model.recoveries == 0 else None, max=0.0)
-        metrics.append(model.fit(batch))
+        metrics.append(model.prepare(batch))
     assert metrics[-1]["recoveries"] == 1.0
     assert metrics[-1]["collapsed"] == 0.0
     assert metrics[-1]["kl_weight"] < metrics[0]["kl_weight"]
@@ -347,7 +347,7 @@ def test_neighbours_that_say_nothing_leave_the_variance():
     batch = Batch.of(obs, np.zeros((50, 4, 2)), obs)
     model = make_bonus("kernel-exemplar", spaces.Box(-np.inf, np.inf, (20,)), CONTINUOUS, projection="neighbours")
     model.remember(batch)
-    assert model.fit(batch)["directions"] > 0
+    assert model.prepare(batch)["directions"] > 0
 
 
 def test_one_row_of_a_picture_of_any_size_and_numbers_beside_it():
@@ -416,7 +416,7 @@ def test_early_stopping_ends_a_fit_that_has_settled():
             model.remember(places(gaussian(400)))
             step, count = model._step, []
             model._step = lambda *a, step=step, count=count: count.append(1) or step(*a)
-            model.fit(places(gaussian(400, seed=1)))
+            model.prepare(places(gaussian(400, seed=1)))
             taken.append(len(count))
         assert taken[0] == 50, name
         assert taken[1] > 20 or name == "k-exemplar"  # a young network learns on held-out states, too

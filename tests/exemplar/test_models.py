@@ -41,7 +41,7 @@ def test_10_collapse_is_reported_and_warned_of():
     model = make_bonus("amortized", *pair, state_noise=0.0, kl_weight=100.0, steps=400, learning_rate=1e-2, pairs=64)
     model.remember(batch)
     with pytest.warns(UserWarning, match="collapsed to D = 1/2"):
-        metrics = model.fit(batch)
+        metrics = model.prepare(batch)
     assert metrics["undecided"] > 0.95
 
 
@@ -50,7 +50,7 @@ def test_10_saturation_is_reported_and_warned_of():
     model = make_bonus("amortized", *SPACES["vector-continuous"], kl_weight=0.0, steps=500, learning_rate=1e-2, pairs=64)
     model.remember(Batch.of(-far, -far, -far))
     with pytest.warns(UserWarning, match="sure of every state"):
-        metrics = model.fit(Batch.of(far, far, far))
+        metrics = model.prepare(Batch.of(far, far, far))
     assert metrics["saturated"] > 0.95
 
 
@@ -117,7 +117,7 @@ def test_densities_follow_visits():
     ):
         model = make_bonus(name, VECTOR, CONTINUOUS, **settings, **own)
         model.remember(Batch.of(background, background, background))
-        model.fit(Batch.of(new, new, new))
+        model.prepare(Batch.of(new, new, new))
         assert np.corrcoef(model.log_density(flat), true)[0, 1] > 0.6, name
 
 
@@ -160,7 +160,7 @@ def test_scattered_exemplars_teach_the_comparison_what_nobody_visited():
         VECTOR, CONTINUOUS, scatter=0.25, state_noise=1.0, **settings
     )  # 0.1, in deviations of what is seen
     model.remember(Batch.of(near, near, near))
-    model.fit(Batch.of(near, near, near))
+    model.prepare(Batch.of(near, near, near))
     far = torch.tensor([[0.5, 0.5], [0.7, -0.4], [-0.5, 0.6], [0.0, 0.3]])
     assert model.log_density(far).max() < model.log_density(torch.tensor([[-0.5, -0.5]])).item() - 2.0
 

@@ -62,11 +62,11 @@ class Combined(Bonus):
     def ready(self) -> bool:
         return any(part.ready for part in self.parts.values())
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         self.check(batch)
         metrics: Metrics = {}
         for name, part in self.parts.items():
-            metrics |= {f"{name}/{key}": value for key, value in part.fit(batch).items()}
+            metrics |= {f"{name}/{key}": value for key, value in part.prepare(batch).items()}
             scores = part.score(batch)[batch.mask]
             spread = scores.std(unbiased=False).item() if len(scores) else 0.0
             if spread and spread > SMALLEST * scores.abs().max().item():

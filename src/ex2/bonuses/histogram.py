@@ -51,7 +51,7 @@ class Histogram(DensityBonus):
                 "entries=[...], or use 'kernel-exemplar'."
             )
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         self.check(batch)
         return {}
 

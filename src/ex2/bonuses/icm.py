@@ -78,10 +78,10 @@ class IntrinsicCuriosity(ErrorBonus):
         parts = zip(*(field.split(CHUNK) for field in self.inputs.transitions(batch)), strict=True)
         return torch.cat([self.networks(*(field.to(self.device) for field in part))[0].cpu() for part in parts])
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         before, _, _ = self.inputs.transitions(batch)
         self.networks.stem.update(before)
-        return super().fit(batch)
+        return super().prepare(batch)
 
     def remember(self, batch: Batch) -> None:
         self.learn(*self.inputs.transitions(batch))

@@ -46,7 +46,7 @@ class KernelDensityBonus(DensityBonus):
         self.bandwidth = self.settings.bandwidth or usual
         self._centres: Tensor | None = None
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         self.check(batch)
         if self.ready:
             self._place(self.replay.sample(self.settings.subsample, self.generator))

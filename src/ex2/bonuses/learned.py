@@ -31,8 +31,8 @@ class LearnedSettings(Settings):
 class LearnedBonus(Bonus):
     """Base of bonuses with networks of their own.
 
-    A batch is rated by what was known before it: `fit` takes it into running moments and no further, `remember` trains. (The
-    autoencoder of `simhash` learns in `fit`: what it knows is how to code, not what is familiar.)
+    A batch is rated by what was known before it: `prepare` takes it into running moments and no further, `remember` trains.
+    (The autoencoder of `simhash` learns in `prepare`: what it knows is how to code, not what is familiar.)
     """
 
     Settings = LearnedSettings
@@ -115,7 +115,7 @@ class ErrorBonus(LearnedBonus):
     def errors(self, batch: Batch) -> Tensor:
         """The error of each transition that happened, [M]."""
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         """Takes errors of the batch, before anything is learned from it, into the running deviation.
 
         Of some environments only: all of them are rated again when they are scored.

@@ -79,9 +79,9 @@ class RandomDistillation(ErrorBonus):
         rows = self.inputs.rows(batch)[batch.mask]
         return torch.cat([self.networks(part.to(self.device)).cpu() for part in rows.split(CHUNK)])
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         self.networks.target.update(self.inputs.rows(batch)[batch.mask])
-        return super().fit(batch)
+        return super().prepare(batch)
 
     def remember(self, batch: Batch) -> None:
         rows = self.inputs.rows(batch)[batch.mask]

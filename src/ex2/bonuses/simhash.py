@@ -146,7 +146,7 @@ class SimHash(LearnedBonus):
         sums = self.multipliers[:, :-1] @ bits.T + self.multipliers[:, -1:]
         return sums % PRIME % self.counts.shape[1]
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         """Trains the autoencoder on frames visited before and now; vectors have their moments taken once."""
         rows = self.inputs.rows(batch)[batch.mask]
         if not len(rows):

@@ -183,7 +183,7 @@ class InformationGain(LearnedBonus):
         parts = [self._standardised(part.to(self.device)) for part in triples.split(chunk)]
         return torch.cat([model.information_gain(*part, noise).cpu() for part in parts])
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         """Takes the batch into the running moments and median; the model learns when the batch is remembered."""
         rows, _, _ = self.inputs.transitions(batch)
         if len(rows) == 0:

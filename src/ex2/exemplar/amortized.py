@@ -231,7 +231,7 @@ class AmortizedExemplar(ExemplarModel):
                 weight.add_(KL_SPEED * excess).clamp_(*KL_WEIGHTS)
         return weight.exp()
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         rows = self.inputs.rows(batch)[batch.mask]
         if not self.ready or not len(rows):
             return {}

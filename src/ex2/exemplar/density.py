@@ -200,12 +200,12 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         model.seconds = self.max_seconds
         batch = Batch.of(rows[:, None], torch.zeros(len(rows), 1, rows.shape[1]), rows[:, None])
         model.remember(batch)
-        metrics = model.fit(batch)
+        metrics = model.prepare(batch)
         for _ in range(TRIES - 1):
             if metrics["collapsed"]:
                 if model.fitted:
                     model.begin_anew()
-                metrics = model.fit(batch)
+                metrics = model.prepare(batch)
         if metrics["collapsed"]:
             warnings.warn(
                 f"The discriminators have collapsed {TRIES} times, and these densities say nothing: change smoothing or steps.",

@@ -7,10 +7,10 @@ Head g tells its K positives, states adjacent in time, from the background B wit
 At its positives the optimum is D = 1 / (1 + K p), so log p = log((1 - D) / D) - log K. K = 1 is the single-exemplar model;
 K = None gives one discriminator for the whole batch, as in a GAN.
 
-The trunk phi lives on from batch to batch; heads belong to the states they were made for. `fit` trains the trunk together
-with the new batch's heads, by Adam, as the paper does. `score` needs the heads alone, and given the trunk each is a small
-convex problem (logistic regression), so they are solved by Newton's method, all at once: a pure function of the trunk, the
-replay and the states asked about, which is why any state can be scored, not only those of the last batch.
+The trunk phi lives on from batch to batch; heads belong to the states they were made for. `prepare` trains the trunk
+together with the new batch's heads, by Adam, as the paper does. `score` needs the heads alone, and given the trunk each is a
+small convex problem (logistic regression), so they are solved by Newton's method, all at once: a pure function of the trunk,
+the replay and the states asked about, which is why any state can be scored, not only those of the last batch.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class KExemplar(ExemplarModel):
             return torch.nonzero(batch.mask.flatten()).T
         return batch.groups(self.settings.k)
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         self.check(batch)
         if not self.ready or not batch.mask.any():
             return {}

@@ -202,7 +202,7 @@ class KernelExemplar(DensityBonus):
         if self.features.projection == "neighbours" and first and not len(batch.neighbours()):
             raise UsageError("projection='neighbours' needs states adjacent in time: batches of at least 2 steps.")
 
-    def fit(self, batch: Batch) -> Metrics:
+    def prepare(self, batch: Batch) -> Metrics:
         """Fits the metric when twice as many states were seen, the smoothing, and places the kernels."""
         self.check(batch)
         rows = self.inputs.rows(batch)[batch.mask]
