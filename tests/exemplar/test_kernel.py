@@ -18,7 +18,7 @@ from ex2.exemplar import propositions
 from ex2.exemplar.features import Features
 from ex2.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
 from ex2.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
-from ex2.training.presets import AMORTIZED
+from ex2.training.presets.preset import AMORTIZED
 
 
 def gaussian(count: int, seed: int = 0, scale: float = 0.25) -> torch.Tensor:

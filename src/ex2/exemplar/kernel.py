@@ -44,13 +44,13 @@ from ex2.bonus import DensityBonus, DensitySettings, Metrics
 from ex2.errors import UsageError
 from ex2.exemplar.features import FEATURES, PROJECTIONS, Features
 from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import AUTO, CENTRES, adapted
+from ex2.exemplar.smoothing import AUTO, CENTRES, NOTHING, adapted
 from ex2.settings import setting
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
-PAIRS = 1_000_000  # distances computed at a time
-NOTHING = -60.0  # an exponent below that of the nearest kernel that adds nothing; smaller ones are slow
+PAIRS = 250_000  # distances computed at a time: as many as fit a processor's caches
+FAINT = -30.0  # the logarithm of a sum below which it is taken anew, around the nearest kernel
 FLOAT32 = 1e5  # squared distances, in kernels, that float32 holds to a hundredth
 ASKED = 512  # states of a batch that the two halves are asked about
 BLIND, APART = 0.3, 0.5  # halves do not agree if their rank correlation is below, and their difference, in nats, above this
@@ -97,8 +97,9 @@ class KernelSum:
             answers.append(sums + largest + rest)
         return torch.cat(answers).to(points.dtype) if answers else points.new_zeros(0, 2)
 
-    def _exponents(self, points: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """-|x - x_i|^2 / 2 sigma^2 for some of the points at a time, [m, K], but for what does not depend on x_i [m, 1].
+    def _exponents(self, points: Tensor, added: Tensor | float = 0.0) -> Iterator[tuple[Tensor, Tensor]]:
+        """-|x - x_i|^2 / 2 sigma^2 for some of the points at a time, [m, K], but for what does not depend on x_i [m, 1];
+        and what is `added` for each kernel [K].
 
         As a product of matrices, in double precision where float32, or a GPU's shorter numbers, would lose it.
         """
@@ -107,7 +108,7 @@ class KernelSum:
         short = points.is_cuda and torch.get_float32_matmul_precision() != "highest"
         if short or kernels.square().sum(1).max() > FLOAT32:
             kernels, asked = kernels.double(), asked.double()
-        lengths = -0.5 * kernels.square().sum(1)
+        lengths = (added - 0.5 * kernels.square().sum(1)).to(kernels)
         for some in asked.split(max(PAIRS // len(kernels), 1)):
             yield torch.addmm(lengths, some, kernels.T), -0.5 * some.square().sum(1, keepdim=True)
 
@@ -127,8 +128,17 @@ class KernelSum:
         return torch.cat(answers).to(points.dtype)
 
     def log_visits(self, points: Tensor) -> Tensor:
-        """The logarithm of how many of the states held lie within the kernel around each point, [M, D] -> [M]."""
-        return self.halves(points).logsumexp(1)
+        """The logarithm of how many of the states held lie within the kernel around each point, [M, D] -> [M].
+
+        As a plain sum of exponentials first, which is all it takes near what was seen; where nothing is near, it would be lost.
+        """
+        answers = []
+        for exponents, rest in self._exponents(points, self.counts.sum(1).log()):
+            answers.append(exponents.add_(rest).clamp_(min=NOTHING).exp_().sum(1).log())
+        found = torch.cat(answers).to(points.dtype) if answers else points.new_zeros(0)
+        far = torch.nonzero(found < FAINT).flatten()
+        found[far] = self.halves(points[far]).logsumexp(1)
+        return found
 
 
 def rank_correlation(one: Tensor, other: Tensor) -> float:

@@ -17,12 +17,14 @@ than 0.8 of all the nats there are. d is how many dimensions the states really f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
 AUTO: Final[Literal["auto"]] = "auto"
+NOTHING = -60.0  # an exponent that adds nothing; smaller ones are slow
 CELLS_POWER = 0.4
 """exp(I) = n ** CELLS_POWER. For Gaussian data in d dimensions the bandwidth of least error has about d / (d + 4)."""
 CELLS = 100  # that are asked for in many dimensions, where n ** CELLS_POWER is fewer
@@ -80,10 +82,26 @@ def information_rate(points: Tensor, sigma: float, noise: Tensor) -> float:
     >>> [round(information_rate(apart, sigma, torch.zeros(8, 1)), 2) for sigma in (1e-2, 1e3)]
     [2.08, 0.0]
     """
-    queries = points[: len(noise)] + sigma * noise
-    exponents = torch.cdist(queries, points).square() * (-0.5 / sigma**2)
-    background = torch.logsumexp(exponents, 1) - math.log(len(points))
-    return (-0.5 * noise.square().sum(1) - background).mean().item()
+    return rate_by_sigma(points, noise)(sigma)
+
+
+def rate_by_sigma(points: Tensor, noise: Tensor) -> Callable[[float], float]:
+    """`information_rate` as a function of sigma: what does not depend on it is computed once.
+
+    With y = x + sigma e around x, -|y - x_i|^2 / 2 sigma^2 is -|x - x_i|^2 / 2 sigma^2 - e.(x - x_i) / sigma, but for
+    |e|^2 / 2, which log q(y | x) has, too. It is 0 for x_i = x, so that a sum of exponentials is at least 1.
+    """
+    points = points - points.mean(0)
+    own = points[: len(noise)]
+    squares = torch.cdist(own, points, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    along = (noise * own).sum(1, keepdim=True) - noise @ points.T
+
+    def rate(sigma: float) -> float:
+        exponents = torch.add(squares * (-0.5 / sigma**2), along, alpha=-1.0 / sigma)
+        sums = exponents.clamp_(min=NOTHING).exp_().sum(1)
+        return (math.log(len(points)) - sums.log()).mean().item()
+
+    return rate
 
 
 def sigma_of_places(points: Tensor) -> float:
@@ -109,14 +127,15 @@ def sigma_of_rate(points: Tensor, rate: float, generator: torch.Generator, round
     """
     points = points[:CENTRES]
     noise = torch.randn(min(QUERIES, len(points)), points.shape[1], generator=generator)
-    rate = min(rate, MOST * information_rate(points, SMALLEST, noise))
+    rate_at = rate_by_sigma(points, noise)
+    rate = min(rate, MOST * rate_at(SMALLEST))
     spread = points.std(0).square().mean().sqrt().item() if len(points) > 1 else 0.0
     if rate <= 0.0 or spread < SMALLEST:
         return SMALLEST
     low, high = math.log(SMALLEST), math.log(LARGEST * spread)
     for _ in range(rounds):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if information_rate(points, math.exp(middle), noise) > rate else (low, middle)
+        low, high = (middle, high) if rate_at(math.exp(middle)) > rate else (low, middle)
     return math.exp(low)
 
 

@@ -252,6 +252,11 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             return None
         return tuple(self.task.draw(state) for state in self._states)
 
+    def draw(self, index: int) -> Array:
+        """What one of the environments shows."""
+        assert self._states is not None
+        return self.task.draw(self._states[index])
+
     def close_extras(self, **kwargs: Any) -> None:
         self._stepper.close()
 

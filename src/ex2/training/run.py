@@ -7,7 +7,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -178,8 +178,7 @@ def resume(folder: str | Path, *, steps: int | None = None, listener: Listener |
 def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int | None = None) -> Result:
     config = trainer.config
     metrics = Metrics(folder, trainer.steps)
-    iterations = 0
-    saved = trainer.steps
+    writer, iterations, saved = checkpoint.Writer(), 0, trainer.steps
     try:
         with _stop_requests() as stop:
             while trainer.steps < min(until or config.steps, config.steps) and not stop.is_set():
@@ -187,13 +186,16 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
                 metrics.write(row)
                 iterations += 1
                 if iterations % config.checkpoint_every == 0:
-                    checkpoint.save(folder / CHECKPOINT, trainer.state())
+                    writer.save(folder / CHECKPOINT, trainer.state)
                     saved = trainer.steps
                 if listener:
                     listener(row)
             if saved != trainer.steps:
-                checkpoint.save(folder / CHECKPOINT, trainer.state())
+                writer.save(folder / CHECKPOINT, trainer.state)
+            writer.wait()
     finally:
+        with suppress(checkpoint.CheckpointError):  # of a checkpoint under way, where something else went wrong
+            writer.wait()
         metrics.close()
         trainer.collector.close()
     share = trainer.bonus_seconds / max(trainer.seconds, 1e-9)
