@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import nn
 
-from ex2.training.returns import Stream, advantages, explained_variance, fit_critic
+from ex2.training import rollout as rollouts
+from ex2.training.returns import Stream, advantages, explained_variance, fit_critic, orders
 from ex2.training.rollout import Observations
 
 STEPS, ENVS = 30, 3
@@ -65,16 +68,33 @@ def test_a_critic_is_fitted_in_chunks_of_any_size():
     critic = nn.Linear(4, 1)
     optimizer = torch.optim.Adam(critic.parameters(), 0.05)
     target = (points @ torch.tensor([1.0, -2.0, 0.5, 0.0]) + 3.0).numpy().reshape(200, 3)
-    errors = [
-        fit_critic(
-            critic, optimizer, Observations(points, lambda x: x), target, epochs=5, batch_size=100, generator=torch.Generator()
-        )
-        for _ in range(10)
-    ]
+    random, seen = torch.Generator().manual_seed(0), Observations(points, lambda x: x)
+    errors = [fit_critic(critic, optimizer, seen, target, orders(600, 5, random), 100) for _ in range(10)]
     assert errors[-1] < 1e-2 < errors[0]
-    assert fit_critic(
-        critic, optimizer, Observations(points, lambda x: x), target, epochs=0, batch_size=9, generator=torch.Generator()
-    ) == 0.0  # fmt: skip
+    assert fit_critic(critic, optimizer, seen, target, [], 100) == 0.0
+
+
+@pytest.mark.parametrize("at_once", [7, 10**6])
+def test_a_minibatch_is_one_step_in_however_many_chunks(monkeypatch, at_once):
+    """Of plain gradient descent, by hand."""
+    monkeypatch.setitem(rollouts.AT_ONCE, "cpu", at_once)
+    torch.manual_seed(0)
+    points, target = torch.randn(12, 4), torch.randn(12)
+    critic = nn.Linear(4, 1)
+    by_hand = copy.deepcopy(critic)
+    fit_critic(
+        critic,
+        torch.optim.SGD(critic.parameters(), 0.1),
+        Observations(points, lambda x: x),
+        target.numpy(),
+        [torch.arange(12)],
+        6,
+    )
+    for some in (slice(0, 6), slice(6, 12)):
+        loss = (by_hand(points[some]).squeeze(1) - target[some]).square().mean()
+        for value, slope in zip(by_hand.parameters(), torch.autograd.grad(loss, list(by_hand.parameters())), strict=True):
+            value.data -= 0.1 * slope
+    torch.testing.assert_close(critic.state_dict(), by_hand.state_dict())
 
 
 def test_a_stream_learns_what_to_expect():

@@ -108,7 +108,8 @@ class KernelSum:
         short = points.is_cuda and torch.get_float32_matmul_precision() != "highest"
         if short or kernels.square().sum(1).max() > FLOAT32:
             kernels, asked = kernels.double(), asked.double()
-        lengths = (added - 0.5 * kernels.square().sum(1)).to(kernels)
+        lengths = added - 0.5 * kernels.square().sum(1)
+        lengths = lengths.to(kernels)
         for some in asked.split(max(PAIRS // len(kernels), 1)):
             yield torch.addmm(lengths, some, kernels.T), -0.5 * some.square().sum(1, keepdim=True)
 
@@ -133,7 +134,7 @@ class KernelSum:
         As a plain sum of exponentials first, which is all it takes near what was seen; where nothing is near, it would be lost.
         """
         answers = []
-        for exponents, rest in self._exponents(points, self.counts.sum(1).log()):
+        for exponents, rest in self._exponents(points, self.counts.sum(1).log()):  # weights among the exponents
             answers.append(exponents.add_(rest).clamp_(min=NOTHING).exp_().sum(1).log())
         found = torch.cat(answers).to(points.dtype) if answers else points.new_zeros(0)
         far = torch.nonzero(found < FAINT).flatten()

@@ -3,6 +3,7 @@ go on; and a critic's fit to the returns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,23 +45,32 @@ def fit_critic(
     optimizer: torch.optim.Optimizer,
     observations: Observations,
     returns: Array,
-    *,
-    epochs: int,
+    orders: Sequence[Tensor],
     batch_size: int,
-    generator: torch.Generator,
 ) -> float:
-    """Fits a critic to the returns [T, N] of a rollout; returns its mean squared error on the way."""
+    """Fits a critic to the returns [T, N] of a rollout, a pass for each of the orders [T * N] that its rows are taken in.
+
+    Returns its mean squared error on the way.
+    """
     weights, errors = list(critic.parameters()), list[Tensor]()
     targets = torch.as_tensor(returns, dtype=torch.float32, device=observations.held.device).flatten()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(observations), generator=generator).to(targets.device).split(batch_size):
-            optimizer.zero_grad()
+    for order in orders:
+        for rows in order.to(targets.device).split(batch_size):
+            gradients: list[Tensor] = []
             for some, seen in observations.chunks(rows):
                 error = (critic(seen).squeeze(1) - targets[some]).square().sum()
-                (error / len(rows)).backward(inputs=weights)
+                parts = torch.autograd.grad(error / len(rows), weights)
+                gradients = [a + b for a, b in zip(gradients, parts, strict=True)] if gradients else list(parts)
                 errors.append(error.detach())
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient
             optimizer.step()
-    return torch.stack(errors).sum().item() / (epochs * len(observations)) if errors else 0.0
+    return torch.stack(errors).sum().item() / (len(orders) * len(observations)) if errors else 0.0
+
+
+def orders(count: int, epochs: int, generator: torch.Generator) -> list[Tensor]:
+    """A random order of so many rows for each epoch."""
+    return [torch.randperm(count, generator=generator) for _ in range(epochs)]
 
 
 def explained_variance(values: Array, returns: Array) -> float:
@@ -99,9 +109,8 @@ class Stream:
             self.optimizer,
             observations,
             (found + values[:-1]) / (self.scale or 1.0),
-            epochs=STREAM_EPOCHS,
-            batch_size=STREAM_BATCH,
-            generator=self.generator,
+            orders(len(observations), STREAM_EPOCHS, self.generator),
+            STREAM_BATCH,
         )
         return found
 

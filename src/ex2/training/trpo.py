@@ -10,7 +10,9 @@ all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from torch import Tensor
 from ex2.settings import setting
 from ex2.training.algorithm import Algorithm, AlgorithmSettings, Array, Metrics, standardised
 from ex2.training.distributions import Distribution
-from ex2.training.returns import explained_variance, fit_critic
+from ex2.training.returns import explained_variance, fit_critic, orders
 from ex2.training.rollout import Observations, Rollout
 
 SOLVED = 1e-10  # the squared residual at which conjugate gradients stop
@@ -54,21 +56,23 @@ class TRPO(Algorithm):
         target_kl = settings.target_kl
         if settings.final_kl is not None:
             target_kl += (settings.final_kl - target_kl) * min(progress, 1.0)
-        metrics = self.step(rollout, torch.as_tensor(advantages, device=self.policy.device).flatten(), target_kl)
-        error = fit_critic(
-            self.policy.critic,
-            self.optimizer,
-            rollout.observations,
-            returns,
-            epochs=settings.n_critic_updates,
-            batch_size=settings.batch_size,
-            generator=self.generator,
-        )
+        observations, gains = rollout.observations, torch.as_tensor(advantages, device=self.policy.device).flatten()
+        passes = orders(len(observations), settings.n_critic_updates, self.generator)
+        curved = self.some(len(observations))
+        fit = partial(fit_critic, self.policy.critic, self.optimizer, observations, returns, passes, settings.batch_size)
+        # Actor and critic share nothing: where PyTorch has one thread, each is trained on a core of its own.
+        if gains.device.type == "cpu" and torch.get_num_threads() == 1:
+            with ThreadPoolExecutor(1) as pool:
+                fitting = pool.submit(fit)
+                metrics = self.step(rollout, gains, curved, target_kl)
+                error = fitting.result()
+        else:
+            metrics, error = self.step(rollout, gains, curved, target_kl), fit()
         variance = explained_variance(rollout.values[:-1], returns)
         return metrics | {"train/value_loss": error, "train/explained_variance": variance}
 
-    def step(self, rollout: Rollout, advantages: Tensor, target_kl: float) -> Metrics:
-        """The actor's step."""
+    def step(self, rollout: Rollout, advantages: Tensor, curved: Tensor | None, target_kl: float) -> Metrics:
+        """The actor's step; the Fisher matrix is of the rows `curved`."""
         settings, actor, actions = self.settings, self.policy.actor, self.policy.actions
         parameters = list(actor.parameters())
         observations, old = rollout.observations, rollout.parameters
@@ -84,7 +88,7 @@ class TRPO(Algorithm):
             gradient += flat(torch.autograd.grad(part, parameters))
             objective += part.item()
 
-        fisher = Fisher(actor, actions, observations, self.some(len(observations)), settings.cg_damping)
+        fisher = Fisher(actor, actions, observations, curved, settings.cg_damping)
         direction = conjugate_gradients(fisher, gradient, settings.cg_max_steps)
         length = direction @ fisher(direction)
         step = (2.0 * target_kl / length).sqrt() * direction
