@@ -85,7 +85,7 @@ def test_amortized_optimum_on_a_discrete_distribution():
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
     model.prepare(exemplars)
-    model.rates = [3e-4]
+    model.learner.rate = 3e-4
     model.prepare(exemplars)
     found = model.discriminate(model.inputs.rows(exemplars).flatten(0, 1))
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES), atol=0.04)
@@ -99,7 +99,7 @@ def test_smoothed_optimum_with_gaussian_noise():
     places = random.normal(0.0, s, (5_000, 4, 2)).clip(-1, 1).astype(np.float32)
     model.remember(Batch.of(places, places, places))
     model.prepare(Batch.of(places, places, places))
-    model.rates = [5e-4]
+    model.learner.rate = 5e-4
     model.prepare(Batch.of(places, places, places))
     points = torch.tensor([[0.0, 0.0], [0.3, 0.0], [0.0, -0.3], [0.4, 0.4], [-0.6, 0.2]])
     peak = propositions.log_kernel_peak(sigma, 2)

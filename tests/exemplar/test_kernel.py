@@ -414,8 +414,8 @@ def test_early_stopping_ends_a_fit_that_has_settled():
         for tolerance in (0.0, 1e-9, 100.0):
             model = make_bonus(name, VECTOR, CONTINUOUS, steps=50, first_steps=50, state_noise=0.1, tolerance=tolerance)
             model.remember(places(gaussian(400)))
-            step, count = model._step, []
-            model._step = lambda *a, step=step, count=count: count.append(1) or step(*a)
+            step, count = model.learner.step, []
+            model.learner.step = lambda *a, step=step, count=count: count.append(1) or step(*a)
             model.prepare(places(gaussian(400, seed=1)))
             taken.append(len(count))
         assert taken[0] == 50, name

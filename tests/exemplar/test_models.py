@@ -80,7 +80,7 @@ def test_the_papers_sizes():
 
 def test_learning_rates_of_trunk_and_heads():
     model = KExemplar(VECTOR, CONTINUOUS)
-    assert model.optimiser.param_groups[0]["lr"] == 5e-4
+    assert model.learner.optimiser.param_groups[0]["lr"] == 5e-4
     assert model.settings.head_learning_rate == 1e-3
 
 

@@ -13,9 +13,9 @@ p(x) is proportional to (1 - D(x)) / D(x), with D(x) = E[D(z, z*)] at x = x* (or
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -186,8 +186,9 @@ class AmortizedExemplar(ExemplarModel):
     def stem(self) -> Stem | Points:
         return self.networks.state.stem
 
-    def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.parameters(), "lr": self.settings.learning_rate}]
+    @property
+    def learning_rate(self) -> float:
+        return self.settings.learning_rate
 
     def draw(self, rows: Tensor) -> tuple[Tensor, ...]:
         """What `loss` takes, for one step: exemplars and as many negatives [B, D], and unit noise for states and latents."""

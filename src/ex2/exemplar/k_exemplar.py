@@ -15,9 +15,7 @@ the replay and the states asked about, which is why any state can be scored, not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +95,9 @@ class KExemplar(ExemplarModel):
         stem = self.make_stem()
         return nn.Sequential(stem, *mlp([stem.width, self.settings.hidden, self.settings.hidden], gain=self.settings.gain))
 
-    def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.parameters(), "lr": self.settings.trunk_learning_rate}]
+    @property
+    def learning_rate(self) -> float:
+        return self.settings.trunk_learning_rate
 
     @property
     def stem(self) -> Stem | Points:
