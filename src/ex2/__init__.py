@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
         return evaluate
     if name == "ExemplarDensity":
-        from ex2.exemplar.density import ExemplarDensity
+        from ex2.density import ExemplarDensity
 
         return ExemplarDensity
     raise AttributeError(f"module 'ex2' has no attribute {name!r}")

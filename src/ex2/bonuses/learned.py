@@ -14,8 +14,8 @@ from ex2.bonus import Bonus, Metrics
 from ex2.bonuses.learner import Learner
 from ex2.settings import Settings, setting
 
-CHUNK = 1_024  # rows rated at a time
-SOME = 5  # environments that the deviation of errors is estimated from, at least, if there are as many
+RATED_AT_ONCE = 1_024  # rows
+FEWEST_ENVIRONMENTS = 5  # that the deviation of errors is estimated from, if there are as many
 HALF_LIFE = 4_000  # transitions after which those before count half in the running deviation
 
 
@@ -109,7 +109,7 @@ class ErrorBonus(LearnedBonus):
         Of some environments only: all of them are rated again when they are scored.
         """
         memory = 0.5 ** (batch.mask.sum().item() / HALF_LIFE)
-        batch = batch.environments(slice(None, None, max(batch.shape[1] // SOME, 1)))
+        batch = batch.environments(slice(None, None, max(batch.shape[1] // FEWEST_ENVIRONMENTS, 1)))
         if not batch.mask.any():
             return {}
         errors = torch.zeros(batch.shape, dtype=torch.float64)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ex2.errors import UsageError, unknown
 from ex2.inputs import is_bounded
-from ex2.networks import LARGEST, Moments
+from ex2.networks import CLIPPED_AT, Moments
 from ex2.training.config import Config, Seeds
 from ex2.training.frames import FrameRolloutBuffer
 from ex2.training.rollout import Rollouts
@@ -57,7 +57,7 @@ class Standardised(BaseFeaturesExtractor):
         self.moments = Moments(self.features_dim)
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.moments(observations.flatten(1)).clamp(-LARGEST, LARGEST)
+        return self.moments(observations.flatten(1)).clamp(-CLIPPED_AT, CLIPPED_AT)
 
 
 def take_in(agent: OnPolicyAlgorithm) -> None:

@@ -14,10 +14,10 @@ from scipy.stats import spearmanr
 
 from conftest import CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, ExemplarDensity, UsageError, make_bonus
-from ex2.exemplar import propositions
-from ex2.exemplar.features import Features
-from ex2.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
-from ex2.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
+from ex2.bonuses.exemplar import propositions
+from ex2.bonuses.exemplar.features import Features
+from ex2.bonuses.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
+from ex2.bonuses.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
 from ex2.training.presets import AMORTIZED
 
 

@@ -9,9 +9,9 @@ from gymnasium import spaces
 
 from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
-from ex2.exemplar.amortized import AmortizedExemplar
-from ex2.exemplar.k_exemplar import KExemplar
-from ex2.exemplar.kernel import rank_correlation
+from ex2.bonuses.exemplar.amortized import AmortizedExemplar
+from ex2.bonuses.exemplar.k_exemplar import KExemplar
+from ex2.bonuses.exemplar.kernel import rank_correlation
 from ex2.training.presets import AMORTIZED, K_EXEMPLAR
 
 

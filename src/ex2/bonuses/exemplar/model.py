@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ex2.batch import Batch
 from ex2.bonus import DensityBonus, DensitySettings, Metrics
 from ex2.bonuses.captured import Loss, uploaded
+from ex2.bonuses.exemplar.held import Held, Points
+from ex2.bonuses.exemplar.smoothing import AUTO, CENTRES, adapted, target_rate
 from ex2.bonuses.learner import Learner
 from ex2.errors import UsageError
-from ex2.exemplar.held import Held, Points
-from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, target_rate
 from ex2.networks import Stem
 from ex2.replay import Fifo
 from ex2.settings import setting
@@ -33,8 +33,8 @@ WARM_UP = 0.1  # share of the steps in which a one-cycle rate rises
 CHECKS = 5  # how often in a fit the held-out loss is looked at
 HELD_OUT = 0.1  # share of a batch's states that are held out for it
 PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
-CHUNK = 16  # steps whose draws go to a GPU at a time
-FARTHEST = 10.0  # deviations that exemplars are scattered by at the most, in a fixed metric
+DRAWN_AT_ONCE = 16  # steps, whose draws go to a GPU together
+FARTHEST_SCATTER = 10.0  # deviations that exemplars are scattered by at the most, in a fixed metric
 METRICS = ("fixed", "learned")
 
 Draw = Callable[[], tuple[Tensor, ...]]
@@ -46,10 +46,10 @@ class ExemplarSettings(DensitySettings):
 
     metric: str = setting(
         "fixed",
-        'what the networks see of a state. "fixed": a point in the metric of `ex2.exemplar.features`, which nothing trains. '
-        '"learned", as in the paper: standardised numbers, and pictures through convolutions that are trained with the rest. '
-        "In many dimensions and for pictures the networks learn nothing of use from few steps on the latter. A fixed metric is "
-        "fitted anew each time that twice as much was seen, and networks then begin anew",
+        'what the networks see of a state. "fixed": a point in the metric of `ex2.bonuses.exemplar.features`, which nothing '
+        'trains. "learned", as in the paper: standardised numbers, and pictures through convolutions that are trained with the '
+        "rest. In many dimensions and for pictures the networks learn nothing of use from few steps on the latter. A fixed "
+        "metric is fitted anew each time that twice as much was seen, and networks then begin anew",
         among=METRICS,
     )
     steps: int = setting(1_000, "gradient steps for each batch", least=1)
@@ -60,7 +60,7 @@ class ExemplarSettings(DensitySettings):
         AUTO,
         "standard deviation of Gaussian noise on the states that are classified, in deviations of what was seen; not for "
         'pictures in a learned metric. Exemplars themselves stay as they are. "auto" chooses it from the data, see '
-        "`ex2.exemplar.smoothing`, and is none for such pictures",
+        "`ex2.bonuses.exemplar.smoothing`, and is none for such pictures",
         least=0.0,
     )
     information_rate: float | None = setting(
@@ -186,7 +186,7 @@ class ExemplarModel(DensityBonus):
         By one deviation of what was seen; points of a fixed metric by 1 to 10 of them, as many far as near.
         """
         if isinstance(self.stem, Points):
-            reach = FARTHEST ** torch.rand(len(rows), 1, generator=self.generator)
+            reach = FARTHEST_SCATTER ** torch.rand(len(rows), 1, generator=self.generator)
             self.stem.scatter(rows, reach, torch.randn(rows.shape, generator=self.generator))
             return
         width = self.inputs.numbers
@@ -213,8 +213,8 @@ class ExemplarModel(DensityBonus):
         best, checks = math.inf, max(steps // CHECKS, 1)
         captured = self.device.type == "cuda" and also is None
         result: tuple[Tensor, ...] = ()
-        for start in range(0, steps, CHUNK):
-            some = range(start, min(start + CHUNK, steps))
+        for start in range(0, steps, DRAWN_AT_ONCE):
+            some = range(start, min(start + DRAWN_AT_ONCE, steps))
             draws: Iterable[tuple[Tensor, ...]] = (draw() for _ in some)
             if captured:
                 draws = zip(*(uploaded(field, self.device) for field in zip(*draws, strict=True)), strict=True)

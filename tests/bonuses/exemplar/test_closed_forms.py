@@ -12,10 +12,10 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from conftest import CONTINUOUS, VECTOR
 from ex2 import Batch
-from ex2.exemplar import propositions
-from ex2.exemplar.amortized import AmortizedExemplar
-from ex2.exemplar.k_exemplar import KExemplar
-from ex2.exemplar.smoothing import gaussian_kl
+from ex2.bonuses.exemplar import propositions
+from ex2.bonuses.exemplar.amortized import AmortizedExemplar
+from ex2.bonuses.exemplar.k_exemplar import KExemplar
+from ex2.bonuses.exemplar.smoothing import gaussian_kl
 from ex2.training.presets import AMORTIZED
 
 PROBABILITIES = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
