@@ -15,13 +15,13 @@ from ex2.shaping import Weight
 from ex2.tasks import TASKS, make_vector_env, register
 
 if TYPE_CHECKING:
-    from ex2.exemplar.density import ExemplarDensity
-    from ex2.training.evaluation import evaluate
+    from ex2.density import ExemplarDensity
+        from ex2.training.evaluation import evaluate
     from ex2.training.run import Run, resume, train
 
 __version__ = "0.1.0"
 LAZY = {
-    "ExemplarDensity": "ex2.exemplar.density",
+    "ExemplarDensity": "ex2.density",
     "Run": "ex2.training.run",
     "evaluate": "ex2.training.evaluation",
     "resume": "ex2.training.run",

@@ -225,10 +225,10 @@ class Entry:
 BONUSES = {
     "none": Entry("ex2.bonuses.none:NoBonus", "no bonus: the plain algorithm"),
     "kernel-exemplar": Entry(
-        "ex2.exemplar.kernel:KernelExemplar", "the exemplar model in closed form: a known kernel, one density"
+        "ex2.bonuses.exemplar.kernel:KernelExemplar", "the exemplar model in closed form: a known kernel, one density"
     ),
-    "amortized": Entry("ex2.exemplar.amortized:AmortizedExemplar", "the paper's amortized exemplar model"),
-    "k-exemplar": Entry("ex2.exemplar.k_exemplar:KExemplar", "the paper's K-exemplar model"),
+    "amortized": Entry("ex2.bonuses.exemplar.amortized:AmortizedExemplar", "the paper's amortized exemplar model"),
+    "k-exemplar": Entry("ex2.bonuses.exemplar.k_exemplar:KExemplar", "the paper's K-exemplar model"),
     "rnd": Entry("ex2.bonuses.rnd:RandomDistillation", "the error in imitating a random network (RND)"),
     "icm": Entry("ex2.bonuses.icm:IntrinsicCuriosity", "the error in foreseeing features of the next state (ICM)"),
     "vime": Entry("ex2.bonuses.vime:InformationGain", "what a transition teaches a Bayesian model of the dynamics (VIME)"),

@@ -254,7 +254,7 @@ def _plot(options: argparse.Namespace) -> int:
 
 
 def _density_figure(options: argparse.Namespace) -> int:
-    from ex2.exemplar.density import SETTINGS
+    from ex2.density import SETTINGS
     from ex2.plots import density_figure
     from ex2.training.config import configure
     from ex2.training.display import Display

@@ -12,12 +12,12 @@ from ex2.inputs import Inputs, compressed
 
 CONVOLUTIONS = 2  # paper, appendix: 2 convolutional layers of 16 4x4 filters, stride 2, relu
 FILTERS, KERNEL, STRIDE = 16, 4, 2
-LARGEST = 5.0  # standard deviations, where inputs are whitened
-IMAGES = 512  # whose moments are computed at a time
+CLIPPED_AT = 5.0  # standard deviations, where inputs are whitened
+IMAGES_AT_ONCE = 512  # whose moments are computed at a time
 MEMORY = 200_000  # rows that all before a batch count as at the most
 WILD = 10.0  # deviations from the middle at which a number stops counting more
 FEW = 100  # rows of a batch from which on it tells wild numbers from others by itself
-SOME = 1_024  # rows of a batch that its own middle and deviation are taken from
+SCALE_SAMPLE = 1_024  # rows of a batch that its own middle and deviation are taken from
 FARTHEST = 1e30  # deviations that a number is away at the most
 NARROWEST, WIDEST = 1e-37, 1e37  # deviations that float32 can divide by
 RESOLUTION = 1e-6  # of a middle: deviations below it are float32's rounding
@@ -85,7 +85,7 @@ class Moments(nn.Module):
 
     @torch.no_grad()
     def update(self, rows: Tensor) -> None:
-        for part in rows.split(IMAGES if rows.dtype == torch.uint8 else max(len(rows), 1)):
+        for part in rows.split(IMAGES_AT_ONCE if rows.dtype == torch.uint8 else max(len(rows), 1)):
             if len(part) == 0:
                 return
             part = part.to(self.mean)
@@ -103,7 +103,7 @@ class Moments(nn.Module):
 
     def _tamed(self, rows: Tensor) -> Tensor:
         """Rows with wild numbers moved to 10 deviations from the middle."""
-        middle, spread = middle_and_spread(rows[:: max(len(rows) // SOME, 1)])
+        middle, spread = middle_and_spread(rows[:: max(len(rows) // SCALE_SAMPLE, 1)])
         low, high = middle - WILD * spread, middle + WILD * spread
         if self.seen > 0:
             known = (self.deviation / self.seen).sqrt()
@@ -170,14 +170,16 @@ class Stem(nn.Module):
         states, actions = numbers.split([self.inputs.numbers, self.inputs.action_width], dim=1)
         states = self.moments(states)
         if self.pixels is not None:
-            whitened = self.pixels(rows[:, : self.inputs.pixels]).clamp(-LARGEST, LARGEST)
+            whitened = self.pixels(rows[:, : self.inputs.pixels]).clamp(-CLIPPED_AT, CLIPPED_AT)
             begin = 0
             for index, part in enumerate(self.inputs.pictures):
                 pictures[index] = part.picture(whitened[:, begin : begin + part.width])
                 begin += part.width
         else:
             pictures = [picture.float() / 255.0 for picture in pictures]
-        return pictures, torch.cat([states.clamp(-LARGEST, LARGEST) if self.whiten else compressed(states), actions], dim=1)
+        return pictures, torch.cat(
+            [states.clamp(-CLIPPED_AT, CLIPPED_AT) if self.whiten else compressed(states), actions], dim=1
+        )
 
     def see(self, pictures: list[Tensor], numbers: Tensor) -> Tensor:
         """The features of what was standardised: of pictures by the convolutions, and numbers as they are."""

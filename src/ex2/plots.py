@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
 from ex2.bonus import DensityBonus
+from ex2.density import ExemplarDensity
 from ex2.errors import UsageError
-from ex2.exemplar.density import ExemplarDensity
 from ex2.tasks import task_map
 from ex2.tasks.map import Map
 from ex2.training.run import Loaded, Run

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from ex2.errors import UsageError, unknown
 
 
@@ -135,7 +137,9 @@ def _written(value: Any) -> str:
 
 
 def _as(value: Any, kind: Any) -> Any:
-    """Lists as the tuples that settings hold, where their type asks for one."""
+    """NumPy's numbers as Python's, and lists as the tuples that settings hold, where their type asks for one."""
+    if isinstance(value, np.generic):
+        return value.item()
     parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     for part in parts:
         if get_origin(part) is tuple and isinstance(value, list | tuple):

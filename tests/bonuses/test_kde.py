@@ -8,7 +8,7 @@ from sklearn.neighbors import KernelDensity
 
 from conftest import CONTINUOUS, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
-from ex2.exemplar.propositions import log_kernel_peak
+from ex2.bonuses.exemplar.propositions import log_kernel_peak
 from ex2.networks import middle_and_spread
 
 

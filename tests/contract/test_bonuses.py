@@ -363,6 +363,17 @@ class TestSettingsOfEveryBonus:
                 make_bonus(name, VECTOR, CONTINUOUS, wrong)
 
 
+def test_numbers_may_be_those_of_numpy():
+    settings = bonus_settings("kde", {"subsample": np.int64(7), "bandwidth": np.float32(0.5), "entries": [np.int64(1)]})
+    assert json.loads(json.dumps(settings.as_dict()))["subsample"] == 7
+    assert settings.entries == (1,)
+
+
+def test_settings_of_other_parts_are_refused():
+    with pytest.raises(UsageError, match="setting of the bonus 'rnd\\+kde' 'simhash'"):
+        make_bonus("rnd+kde", VECTOR, CONTINUOUS, bonus_settings("rnd+simhash", {}))
+
+
 def test_a_bonus_of_ones_own_has_settings_of_its_own():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class OwnSettings(BonusSettings):

@@ -1,1 +1,1 @@
-"""The methods that EX2 is compared with, one file each."""
+"""Every bonus: the exemplar models in `exemplar`, and the methods that they are compared with, one file each."""

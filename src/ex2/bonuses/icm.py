@@ -11,13 +11,13 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from ex2.batch import Batch
 from ex2.bonus import EntrySettings, Metrics
-from ex2.bonuses.learned import CHUNK, ErrorBonus, ErrorSettings
+from ex2.bonuses.learned import RATED_AT_ONCE, ErrorBonus, ErrorSettings
 from ex2.inputs import Inputs
-from ex2.networks import LARGEST, Stem, mlp
+from ex2.networks import CLIPPED_AT, Stem, mlp
 from ex2.settings import setting
 
 
-class Networks(nn.Module):
+class Curiosity(nn.Module):
     """Features phi, the inverse model (phi, phi') -> action, and the forward model (phi, action) -> phi'."""
 
     def __init__(self, inputs: Inputs, actions: int, hidden: int, features: int) -> None:
@@ -31,7 +31,7 @@ class Networks(nn.Module):
         """1/2 ||phi^' - phi'||^2 [M], and the inverse model's answers [M, actions]."""
         pictures, numbers = self.stem.standardised(torch.cat([before, after]))
         # One number far outside what was seen must not be all that counts, as in RND and VIME.
-        seen = self.features(self.stem.see(pictures, numbers.clamp(-LARGEST, LARGEST)))
+        seen = self.features(self.stem.see(pictures, numbers.clamp(-CLIPPED_AT, CLIPPED_AT)))
         old, new = seen.split(len(before))
         foreseen = self.forward_model(torch.cat([old, action], dim=1))
         return 0.5 * (foreseen - new).square().sum(1), self.inverse(torch.cat([old, new], dim=1))
@@ -57,13 +57,13 @@ class IntrinsicCuriosity(ErrorBonus):
 
     Settings = IntrinsicCuriositySettings
     settings: IntrinsicCuriositySettings
-    networks: Networks
+    networks: Curiosity
 
     def check(self, batch: Batch) -> None:
         self.inputs.check(batch, transitions=True)
 
     def build(self) -> nn.Module:
-        return Networks(self.inputs, self.inputs.actions, self.settings.hidden, self.settings.features)
+        return Curiosity(self.inputs, self.inputs.actions, self.settings.hidden, self.settings.features)
 
     def loss(self, *fields: Tensor) -> Tensor:
         before, action, after = fields
@@ -75,7 +75,7 @@ class IntrinsicCuriosity(ErrorBonus):
 
     @torch.no_grad()
     def errors(self, batch: Batch) -> Tensor:
-        parts = zip(*(field.split(CHUNK) for field in self.inputs.transitions(batch)), strict=True)
+        parts = zip(*(field.split(RATED_AT_ONCE) for field in self.inputs.transitions(batch)), strict=True)
         return torch.cat([self.networks(*(field.to(self.device) for field in part))[0].cpu() for part in parts])
 
     def prepare(self, batch: Batch) -> Metrics:

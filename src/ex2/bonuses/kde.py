@@ -15,7 +15,7 @@ from ex2.inputs import compressed
 from ex2.networks import middle_and_spread, usable
 from ex2.settings import setting
 
-ROWS = 500  # rated at a time
+RATED_AT_ONCE = 500  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class KernelDensityBonus(DensityBonus):
         if self._centres is None:
             return torch.zeros(len(rows))
         parts = []
-        for some in rows.split(ROWS):
+        for some in rows.split(RATED_AT_ONCE):
             squares = torch.cdist(self._points(some), self._kernels).square()
             parts.append(torch.logsumexp(squares / (-2 * self.bandwidth**2), 1))
         return (torch.cat(parts) - math.log(len(self._kernels))).float().cpu()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,11 @@ from torch import Tensor, nn
 
 from ex2.batch import Batch
 from ex2.bonus import Bonus, Metrics
-from ex2.networks import seeded
+from ex2.bonuses.learner import Learner
 from ex2.settings import Settings, setting
 
-CHUNK = 1_024  # rows rated at a time
-SOME = 5  # environments that the deviation of errors is estimated from, at least, if there are as many
+RATED_AT_ONCE = 1_024  # rows
+FEWEST_ENVIRONMENTS = 5  # that the deviation of errors is estimated from, if there are as many
 HALF_LIFE = 4_000  # transitions after which those before count half in the running deviation
 
 
@@ -40,14 +39,8 @@ class LearnedBonus(Bonus):
 
     def setup(self) -> None:
         super().setup()
-        self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
-        self._make_optimiser({})
-
-    def _make_optimiser(self, moments: dict[int, Any]) -> None:
-        """A new Adam for this device, with the moments of an old one. Networks may have nothing to learn."""
-        learning = [value for value in self.networks.parameters() if value.requires_grad]
-        self.optimiser = torch.optim.Adam(learning or [torch.zeros(0)], self.settings.learning_rate, fused=bool(learning))
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(moments)})
+        self.learner = Learner(self.build, self.generator.initial_seed(), self.device, self.settings.learning_rate)
+        self.networks = self.learner.networks
 
     @abc.abstractmethod
     def build(self) -> nn.Module:
@@ -59,23 +52,18 @@ class LearnedBonus(Bonus):
 
     def descend(self, *fields: Tensor) -> None:
         """One step of Adam."""
-        loss = self.loss(*(field.to(self.device) for field in fields))
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
+        self.learner.step(lambda *some: (self.loss(*some),), fields)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"networks": self.networks.state_dict(), "optimiser": self.optimiser.state_dict()}
+        return super().state_dict() | {"learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.networks.load_state_dict(state["networks"])
-        self._make_optimiser(state["optimiser"]["state"])
+        self.learner.load_state_dict(state["learner"])
 
     def to(self, device: str | torch.device) -> LearnedBonus:
         super().to(device)
-        self.networks.to(self.device)
-        self._make_optimiser(self.optimiser.state_dict()["state"])
+        self.learner.to(self.device)
         return self
 
 
@@ -121,7 +109,7 @@ class ErrorBonus(LearnedBonus):
         Of some environments only: all of them are rated again when they are scored.
         """
         memory = 0.5 ** (batch.mask.sum().item() / HALF_LIFE)
-        batch = batch.environments(slice(None, None, max(batch.shape[1] // SOME, 1)))
+        batch = batch.environments(slice(None, None, max(batch.shape[1] // FEWEST_ENVIRONMENTS, 1)))
         if not batch.mask.any():
             return {}
         errors = torch.zeros(batch.shape, dtype=torch.float64)

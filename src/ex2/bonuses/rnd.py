@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ex2.batch import Batch
 from ex2.bonus import BonusSettings, Metrics
-from ex2.bonuses.learned import CHUNK, ErrorBonus, ErrorSettings
+from ex2.bonuses.learned import RATED_AT_ONCE, ErrorBonus, ErrorSettings
 from ex2.inputs import INPUTS, Inputs
 from ex2.networks import Stem, mlp
 from ex2.settings import setting
@@ -17,7 +17,7 @@ from ex2.settings import setting
 GAIN = 2.0**0.5  # of the orthogonal initial weights
 
 
-class Networks(nn.Module):
+class Distillation(nn.Module):
     """f, which nothing trains, and f^ with two layers more; both on standardised, clipped inputs."""
 
     def __init__(self, inputs: Inputs, hidden: int, outputs: int) -> None:
@@ -66,10 +66,10 @@ class RandomDistillation(ErrorBonus):
 
     Settings = RandomDistillationSettings
     settings: RandomDistillationSettings
-    networks: Networks
+    networks: Distillation
 
     def build(self) -> nn.Module:
-        return Networks(self.inputs, self.settings.hidden, self.settings.outputs)
+        return Distillation(self.inputs, self.settings.hidden, self.settings.outputs)
 
     def loss(self, *fields: Tensor) -> Tensor:
         return self.networks(fields[0]).mean()
@@ -77,7 +77,7 @@ class RandomDistillation(ErrorBonus):
     @torch.no_grad()
     def errors(self, batch: Batch) -> Tensor:
         rows = self.inputs.rows(batch)[batch.mask]
-        return torch.cat([self.networks(part.to(self.device)).cpu() for part in rows.split(CHUNK)])
+        return torch.cat([self.networks(part.to(self.device)).cpu() for part in rows.split(RATED_AT_ONCE)])
 
     def prepare(self, batch: Batch) -> Metrics:
         self.networks.target.update(self.inputs.rows(batch)[batch.mask])

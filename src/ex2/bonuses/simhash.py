@@ -16,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_l
 
 from ex2.batch import Batch
 from ex2.bonus import BonusSettings, Metrics
-from ex2.bonuses.learned import CHUNK, LearnedBonus, LearnedSettings
+from ex2.bonuses.learned import RATED_AT_ONCE, LearnedBonus, LearnedSettings
 from ex2.errors import UsageError
 from ex2.inputs import Inputs
 from ex2.networks import Moments, Stem, mlp
@@ -57,7 +57,7 @@ class Autoencoder(nn.Module):
         return torch.cat([adaptive_avg_pool2d(picture.float() / 255.0, COARSE).flatten(1) for picture in pictures], dim=1)
 
 
-class Networks(nn.Module):
+class Hashing(nn.Module):
     """The random projection, and before it the autoencoder of pictures, and the moments of numbers without bounds."""
 
     projection: Tensor
@@ -112,7 +112,7 @@ class SimHash(LearnedBonus):
 
     Settings = SimHashSettings
     settings: SimHashSettings
-    networks: Networks
+    networks: Hashing
 
     def setup(self) -> None:
         super().setup()
@@ -127,7 +127,7 @@ class SimHash(LearnedBonus):
 
     def build(self) -> nn.Module:
         chosen = self.settings
-        return Networks(self.inputs, chosen.bits, chosen.units, chosen.hidden, chosen.offset).eval()
+        return Hashing(self.inputs, chosen.bits, chosen.units, chosen.hidden, chosen.offset).eval()
 
     def loss(self, *fields: Tensor) -> Tensor:
         rows, noise = fields
@@ -142,7 +142,7 @@ class SimHash(LearnedBonus):
     def _entries(self, batch: Batch) -> Tensor:
         """Where the codes of what happened are counted: [tables, M]."""
         rows = self.inputs.rows(batch)[batch.mask]
-        bits = torch.cat([self.networks(part.to(self.device)).cpu() for part in rows.split(CHUNK)]).long()
+        bits = torch.cat([self.networks(part.to(self.device)).cpu() for part in rows.split(RATED_AT_ONCE)]).long()
         sums = self.multipliers[:, :-1] @ bits.T + self.multipliers[:, -1:]
         return sums % PRIME % self.counts.shape[1]
 

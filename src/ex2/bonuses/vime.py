@@ -25,16 +25,16 @@ from torch.nn.functional import pad, softplus
 
 from ex2.batch import Batch
 from ex2.bonus import EntrySettings, Metrics
+from ex2.bonuses.exemplar.features import Features
 from ex2.bonuses.learned import LearnedBonus, LearnedSettings
-from ex2.exemplar.features import Features
 from ex2.inputs import LARGEST_NUMBER
-from ex2.networks import LARGEST, Moments
+from ex2.networks import CLIPPED_AT, Moments
 from ex2.replay import Fifo
 from ex2.settings import setting
 
-SOME = 512  # transitions of a batch that its median is taken of
+MEDIAN_SAMPLE = 512  # transitions of a batch
 MEDIANS = 10  # of the newest batches, that gains are divided by the mean of
-LARGEST_CHUNK = 4_000_000  # numbers in a batch of gradients
+GRADIENTS_AT_ONCE = 4_000_000  # numbers
 INITIAL = 0.05  # sigma of the weights at the start, as a share of the prior's
 
 
@@ -107,7 +107,7 @@ class BayesianNetwork(nn.Module):
         return gain
 
 
-class Networks(nn.Module):
+class Dynamics(nn.Module):
     """The Bayesian network, the moments of what it sees and answers, and, for images, the features it sees."""
 
     def __init__(
@@ -133,12 +133,13 @@ class InformationGainSettings(LearnedSettings, EntrySettings):
 class InformationGain(LearnedBonus):
     """The information that a transition gives about a Bayesian model of the dynamics, divided by a running median.
 
-    For images, the model is of a fixed feature map's output (`ex2.exemplar.features`), projected as the first batch suggests.
+    For images, the model is of a fixed feature map's output (`ex2.bonuses.exemplar.features`), projected as the first
+    batch suggests.
     """
 
     Settings = InformationGainSettings
     settings: InformationGainSettings
-    networks: Networks
+    networks: Dynamics
 
     def setup(self) -> None:
         super().setup()
@@ -152,7 +153,7 @@ class InformationGain(LearnedBonus):
         chosen = self.settings
         features = Features(self.inputs, components=chosen.components) if self.inputs.pictures else None
         self.width = features.width if features else self.inputs.width
-        return Networks(self.width, self.inputs.actions, chosen.hidden, chosen.prior, chosen.noise, features)
+        return Dynamics(self.width, self.inputs.actions, chosen.hidden, chosen.prior, chosen.noise, features)
 
     def loss(self, *fields: Tensor) -> Tensor:
         model = self.networks.model
@@ -170,7 +171,7 @@ class InformationGain(LearnedBonus):
         """What the model sees and what it should answer. One number far outside what was seen must not be all that counts."""
         before, action, change = triples.split([self.width, self.inputs.actions, self.width], dim=1)
         before, change = (
-            moments(values).clamp(-LARGEST, LARGEST)
+            moments(values).clamp(-CLIPPED_AT, CLIPPED_AT)
             for moments, values in ((self.networks.seen, before), (self.networks.changes, change))
         )
         return torch.cat([before, action], dim=1), change
@@ -179,7 +180,7 @@ class InformationGain(LearnedBonus):
         """[M, 2 width + actions] -> [M]."""
         model = self.networks.model
         noise = model.draw(self.settings.samples, self.scoring_generator())
-        chunk = max(LARGEST_CHUNK // sum(mean.numel() for mean in model.means), 1)
+        chunk = max(GRADIENTS_AT_ONCE // sum(mean.numel() for mean in model.means), 1)
         parts = [self._standardised(part.to(self.device)) for part in triples.split(chunk)]
         return torch.cat([model.information_gain(*part, noise).cpu() for part in parts])
 
@@ -193,7 +194,7 @@ class InformationGain(LearnedBonus):
         triples = self._triples(batch)
         self.networks.seen.update(triples[:, : self.width].to(self.device))
         self.networks.changes.update(triples[:, -self.width :].to(self.device))
-        median = self._gains(triples[:: max(len(triples) // SOME, 1)]).median().item()
+        median = self._gains(triples[:: max(len(triples) // MEDIAN_SAMPLE, 1)]).median().item()
         self.medians = [*self.medians, median][-MEDIANS:]
         return {"median_gain": median, "divergence": self.networks.model.divergence().item()}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ex2.errors import UsageError
 from ex2.inputs import is_bounded
-from ex2.networks import LARGEST, Moments
+from ex2.networks import CLIPPED_AT, Moments
 from ex2.settings import Settings, setting
 from ex2.training.distributions import Categorical, Gaussian, distribution_of
 
@@ -75,7 +75,7 @@ class Standardised(nn.Module):
         self.moments = moments
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.moments(observations).clamp(-LARGEST, LARGEST)
+        return self.moments(observations).clamp(-CLIPPED_AT, CLIPPED_AT)
 
 
 class Outputs(nn.Module):

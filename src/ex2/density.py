@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ex2.batch import Batch
 from ex2.bonus import check_device, make_bonus
+from ex2.bonuses.exemplar.kernel import KernelExemplarSettings, KernelSum
+from ex2.bonuses.exemplar.model import ExemplarModel
+from ex2.bonuses.exemplar.propositions import log_kernel_peak
+from ex2.bonuses.exemplar.smoothing import AUTO, CENTRES, dimensions_of, sigma_of_rate, target_rate
 from ex2.errors import UsageError, unknown
-from ex2.exemplar.kernel import KernelExemplarSettings, KernelSum
-from ex2.exemplar.model import ExemplarModel
-from ex2.exemplar.propositions import log_kernel_peak
-from ex2.exemplar.smoothing import AUTO, CENTRES, dimensions_of, sigma_of_rate, target_rate
 from ex2.inputs import TAIL, compressed
 from ex2.networks import middle_and_spread, usable
 

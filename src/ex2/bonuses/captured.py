@@ -7,13 +7,20 @@ anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 Loss = Callable[..., tuple[Tensor, ...]]
 WARM_STEPS = 3  # before a step is captured
+
+
+def uploaded(values: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Values of one field of several draws, stacked on the GPU; copied while it is busy with the draws before."""
+    staged = torch.empty((len(values), *values[0].shape), dtype=values[0].dtype, pin_memory=True)
+    torch.stack(values, out=staged)  # type: ignore[arg-type]
+    return staged.to(device, non_blocking=True)
 
 
 class CapturedStep:

@@ -29,8 +29,8 @@ CELLS_POWER = 0.4
 """exp(I) = n ** CELLS_POWER. For Gaussian data in d dimensions the bandwidth of least error has about d / (d + 4)."""
 CELLS = 100  # that are asked for in many dimensions, where n ** CELLS_POWER is fewer
 CENTRES, QUERIES = 2_048, 128  # states that an information rate is estimated from
-SMALLEST = 1e-3  # noise that is ever chosen
-LARGEST = 100.0  # the same, in standard deviations of the data
+SMALLEST_NOISE = 1e-3  # that is ever chosen
+LARGEST_NOISE = 100.0  # the same, in standard deviations of the data
 PLACE = 0.2  # of the distance between places that their noise is
 FOLLOWING = 0.2  # how far automatic noise moves towards what the newest batch asks for, in logarithms
 MOST = 0.8  # of the nats that states have without noise
@@ -112,10 +112,10 @@ def sigma_of_places(points: Tensor) -> float:
     """
     places = points[:CENTRES]
     apart = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
-    same = apart < SMALLEST * places.std(0, unbiased=False).norm()
+    same = apart < SMALLEST_NOISE * places.std(0, unbiased=False).norm()
     nearest = apart.masked_fill(same, math.inf).min(1).values
     nearest = nearest[nearest < math.inf]
-    return max(PLACE * torch.quantile(nearest, 0.05).item(), 1e-6) if len(nearest) else SMALLEST
+    return max(PLACE * torch.quantile(nearest, 0.05).item(), 1e-6) if len(nearest) else SMALLEST_NOISE
 
 
 def sigma_of_rate(points: Tensor, rate: float, generator: torch.Generator, rounds: int = 10) -> float:
@@ -128,11 +128,11 @@ def sigma_of_rate(points: Tensor, rate: float, generator: torch.Generator, round
     points = points[:CENTRES]
     noise = torch.randn(min(QUERIES, len(points)), points.shape[1], generator=generator)
     rate_at = rate_by_sigma(points, noise)
-    rate = min(rate, MOST * rate_at(SMALLEST))
+    rate = min(rate, MOST * rate_at(SMALLEST_NOISE))
     spread = points.std(0).square().mean().sqrt().item() if len(points) > 1 else 0.0
-    if rate <= 0.0 or spread < SMALLEST:
-        return SMALLEST
-    low, high = math.log(SMALLEST), math.log(LARGEST * spread)
+    if rate <= 0.0 or spread < SMALLEST_NOISE:
+        return SMALLEST_NOISE
+    low, high = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE * spread)
     for _ in range(rounds):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if rate_at(math.exp(middle)) > rate else (low, middle)

@@ -14,10 +14,10 @@ from scipy.stats import spearmanr
 
 from conftest import CONTINUOUS, IMAGE, SPACES, UNBOUNDED, VECTOR, make_batch
 from ex2 import Batch, ExemplarDensity, UsageError, make_bonus
-from ex2.exemplar import propositions
-from ex2.exemplar.features import Features
-from ex2.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
-from ex2.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
+from ex2.bonuses.exemplar import propositions
+from ex2.bonuses.exemplar.features import Features
+from ex2.bonuses.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
+from ex2.bonuses.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
 from ex2.training.presets.preset import AMORTIZED
 
 
@@ -414,8 +414,8 @@ def test_early_stopping_ends_a_fit_that_has_settled():
         for tolerance in (0.0, 1e-9, 100.0):
             model = make_bonus(name, VECTOR, CONTINUOUS, steps=50, first_steps=50, state_noise=0.1, tolerance=tolerance)
             model.remember(places(gaussian(400)))
-            step, count = model._step, []
-            model._step = lambda *a, step=step, count=count: count.append(1) or step(*a)
+            step, count = model.learner.step, []
+            model.learner.step = lambda *a, step=step, count=count: count.append(1) or step(*a)
             model.prepare(places(gaussian(400, seed=1)))
             taken.append(len(count))
         assert taken[0] == 50, name

@@ -16,8 +16,8 @@ exemplar's classifier is exact, for any number of exemplars, without a gradient 
 seen it is never above what the nearest state seen allows. (Before, a network was trained towards this sum. In 17 of 18 worlds
 like those of benchmarks/novelty.py, in the same metric, the sum was nearer to the truth; and it is cheaper.)
 
-What decides is the metric (`ex2.exemplar.features`), in which states are points, and the width of the kernel
-(`ex2.exemplar.smoothing`).
+What decides is the metric (`ex2.bonuses.exemplar.features`), in which states are points, and the width of the kernel
+(`ex2.bonuses.exemplar.smoothing`).
 
 **The sum in bounded time.** States that share a cell of a kernel's width become one kernel at their mean, weighted by their
 number: what is visited often is held in few kernels, and what was visited once in one of its own. If more than `kernels` cells
@@ -41,15 +41,15 @@ from torch import Tensor
 
 from ex2.batch import Batch
 from ex2.bonus import DensityBonus, DensitySettings, Metrics
+from ex2.bonuses.exemplar.features import FEATURES, PROJECTIONS, Features
+from ex2.bonuses.exemplar.held import Held
+from ex2.bonuses.exemplar.smoothing import AUTO, CENTRES, NOTHING, adapted
 from ex2.errors import UsageError
-from ex2.exemplar.features import FEATURES, PROJECTIONS, Features
-from ex2.exemplar.held import Held
-from ex2.exemplar.smoothing import AUTO, CENTRES, NOTHING, adapted
 from ex2.settings import setting
 from ex2.shaping import FEWEST
 
 CELL = 1.0  # width of the cells whose states share a kernel, in kernels
-PAIRS = 250_000  # distances computed at a time: as many as fit a processor's caches
+DISTANCES_AT_ONCE = 250_000  # as many as fit a processor's caches
 FAINT = -30.0  # the logarithm of a sum below which it is taken anew, around the nearest kernel
 FLOAT32 = 1e5  # squared distances, in kernels, that float32 holds to a hundredth
 ASKED = 512  # states of a batch that the two halves are asked about
@@ -110,7 +110,7 @@ class KernelSum:
             kernels, asked = kernels.double(), asked.double()
         lengths = added - 0.5 * kernels.square().sum(1)
         lengths = lengths.to(kernels)
-        for some in asked.split(max(PAIRS // len(kernels), 1)):
+        for some in asked.split(max(DISTANCES_AT_ONCE // len(kernels), 1)):
             yield torch.addmm(lengths, some, kernels.T), -0.5 * some.square().sum(1, keepdim=True)
 
     def log_visits_of_others(self, points: Tensor, which: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class KernelExemplarSettings(DensitySettings):
     information_rate: float | None = setting(
         None,
         'in nats, what "auto" holds, up to 6.1; by default it grows with the states held, see '
-        "`ex2.exemplar.smoothing.target_rate`",
+        "`ex2.bonuses.exemplar.smoothing.target_rate`",
         above=0.0,
     )
     kernels: int = setting(6_144, "that are summed over at the most; this bounds the cost", least=2)
@@ -173,8 +173,8 @@ class KernelExemplarSettings(DensitySettings):
     components: int = setting(16, "how many directions of the metric are kept at the most", least=1)
     projection: str = setting(
         "auto",
-        'the rule of `ex2.exemplar.features`, "variance" or "neighbours" for one side of its third step, or "none" for numbers '
-        "on their scale and nothing else",
+        'the rule of `ex2.bonuses.exemplar.features`, "variance" or "neighbours" for one side of its third step, or "none" for '
+        "numbers on their scale and nothing else",
         among=PROJECTIONS,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 import math
 import time
 import warnings
@@ -16,11 +15,12 @@ from torch import Tensor, nn
 
 from ex2.batch import Batch
 from ex2.bonus import DensityBonus, DensitySettings, Metrics
+from ex2.bonuses.captured import Loss, uploaded
+from ex2.bonuses.exemplar.held import Held, Points
+from ex2.bonuses.exemplar.smoothing import AUTO, CENTRES, adapted, target_rate
+from ex2.bonuses.learner import Learner
 from ex2.errors import UsageError
-from ex2.exemplar.captured import CapturedStep, Loss
-from ex2.exemplar.held import Held, Points
-from ex2.exemplar.smoothing import AUTO, CENTRES, adapted, target_rate
-from ex2.networks import Stem, seeded
+from ex2.networks import Stem
 from ex2.replay import Fifo
 from ex2.settings import setting
 
@@ -33,8 +33,8 @@ WARM_UP = 0.1  # share of the steps in which a one-cycle rate rises
 CHECKS = 5  # how often in a fit the held-out loss is looked at
 HELD_OUT = 0.1  # share of a batch's states that are held out for it
 PROBES, PROBE_DIMENSIONS, PROBE_EVERY = 256, 4, 10  # states compared with a kernel estimate, in so many dimensions, how often
-CHUNK = 16  # steps whose draws go to a GPU at a time
-FARTHEST = 10.0  # deviations that exemplars are scattered by at the most, in a fixed metric
+DRAWN_AT_ONCE = 16  # steps, whose draws go to a GPU together
+FARTHEST_SCATTER = 10.0  # deviations that exemplars are scattered by at the most, in a fixed metric
 METRICS = ("fixed", "learned")
 
 Draw = Callable[[], tuple[Tensor, ...]]
@@ -46,10 +46,10 @@ class ExemplarSettings(DensitySettings):
 
     metric: str = setting(
         "fixed",
-        'what the networks see of a state. "fixed": a point in the metric of `ex2.exemplar.features`, which nothing trains. '
-        '"learned", as in the paper: standardised numbers, and pictures through convolutions that are trained with the rest. '
-        "In many dimensions and for pictures the networks learn nothing of use from few steps on the latter. A fixed metric is "
-        "fitted anew each time that twice as much was seen, and networks then begin anew",
+        'what the networks see of a state. "fixed": a point in the metric of `ex2.bonuses.exemplar.features`, which nothing '
+        'trains. "learned", as in the paper: standardised numbers, and pictures through convolutions that are trained with the '
+        "rest. In many dimensions and for pictures the networks learn nothing of use from few steps on the latter. A fixed "
+        "metric is fitted anew each time that twice as much was seen, and networks then begin anew",
         among=METRICS,
     )
     steps: int = setting(1_000, "gradient steps for each batch", least=1)
@@ -60,7 +60,7 @@ class ExemplarSettings(DensitySettings):
         AUTO,
         "standard deviation of Gaussian noise on the states that are classified, in deviations of what was seen; not for "
         'pictures in a learned metric. Exemplars themselves stay as they are. "auto" chooses it from the data, see '
-        "`ex2.exemplar.smoothing`, and is none for such pictures",
+        "`ex2.bonuses.exemplar.smoothing`, and is none for such pictures",
         least=0.0,
     )
     information_rate: float | None = setting(
@@ -84,8 +84,6 @@ class ExemplarModel(DensityBonus):
 
     Settings = ExemplarSettings
     settings: ExemplarSettings
-    later = 1.0
-    """What learning rates are multiplied by after the first fit."""
 
     def setup(self) -> None:
         super().setup()
@@ -102,20 +100,8 @@ class ExemplarModel(DensityBonus):
         self.fitted = False
         self.fits = self.recoveries = self.undecided_fits = 0
         self.smoothed = 0  # states held when the noise was last adapted
-        self.networks = seeded(self.build, self.generator.initial_seed()).to(self.device)
-        self._make_optimiser()
-
-    def _make_optimiser(self, moments: dict[int, Any] | None = None) -> None:
-        """A new Adam for this device, with the moments of an old one; learning rates are tensors where steps are captured."""
-        groups = list(self.parameter_groups())
-        captured = self.device.type == "cuda"
-        self.rates = [group["lr"] for group in groups]
-        for group in groups:
-            group["lr"] = torch.tensor(group["lr"], device=self.device) if captured else group["lr"]
-        self.optimiser = torch.optim.Adam(groups, fused=True, capturable=captured)
-        if moments:
-            self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": copy.deepcopy(moments)})
-        self._graph: CapturedStep | None = None
+        self.learner = Learner(self.build, self.generator.initial_seed(), self.device, self.learning_rate)
+        self.networks = self.learner.networks
 
     @abc.abstractmethod
     def build(self) -> nn.Module:
@@ -167,9 +153,10 @@ class ExemplarModel(DensityBonus):
         if self.held is not None:
             self.held.add(self.inputs.rows(batch)[batch.mask])
 
+    @property
     @abc.abstractmethod
-    def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        """What Adam trains, and how fast."""
+    def learning_rate(self) -> float:
+        """Of the networks."""
 
     @property
     def automatic(self) -> bool:
@@ -199,7 +186,7 @@ class ExemplarModel(DensityBonus):
         By one deviation of what was seen; points of a fixed metric by 1 to 10 of them, as many far as near.
         """
         if isinstance(self.stem, Points):
-            reach = FARTHEST ** torch.rand(len(rows), 1, generator=self.generator)
+            reach = FARTHEST_SCATTER ** torch.rand(len(rows), 1, generator=self.generator)
             self.stem.scatter(rows, reach, torch.randn(rows.shape, generator=self.generator))
             return
         width = self.inputs.numbers
@@ -226,17 +213,17 @@ class ExemplarModel(DensityBonus):
         best, checks = math.inf, max(steps // CHECKS, 1)
         captured = self.device.type == "cuda" and also is None
         result: tuple[Tensor, ...] = ()
-        for start in range(0, steps, CHUNK):
-            some = range(start, min(start + CHUNK, steps))
+        for start in range(0, steps, DRAWN_AT_ONCE):
+            some = range(start, min(start + DRAWN_AT_ONCE, steps))
             draws: Iterable[tuple[Tensor, ...]] = (draw() for _ in some)
             if captured:
-                draws = zip(*(self._uploaded(field) for field in zip(*draws, strict=True)), strict=True)
+                draws = zip(*(uploaded(field, self.device) for field in zip(*draws, strict=True)), strict=True)
             for step, drawn in zip(some, draws, strict=True):
                 progress = max(step / steps, (time.monotonic() - started) / self.seconds if self.seconds else 0.0)
                 if progress >= 1.0 and result:
                     return result
-                self._set_rates(progress)
-                result = self._captured_step(drawn, loss) if captured else self._step(drawn, loss, also)
+                self.learner.set_rate(self._factor(progress))
+                result = self.learner.captured_step(loss, drawn) if captured else self.learner.step(loss, drawn, also)
                 if held is not None and self.settings.tolerance and (step + 1) % checks == 0:
                     with torch.no_grad():
                         now = loss(*(value.to(self.device) for value in held))[0].item()
@@ -245,48 +232,22 @@ class ExemplarModel(DensityBonus):
                     best = min(best, now)
         return result
 
-    def _uploaded(self, values: Sequence[Tensor]) -> Tensor:
-        """Values of one field of several draws, stacked on the GPU; copied while it is busy with the draws before."""
-        staged = torch.empty((len(values), *values[0].shape), dtype=values[0].dtype, pin_memory=True)
-        torch.stack(values, out=staged)  # type: ignore[arg-type]
-        return staged.to(self.device, non_blocking=True)
+    def _factor(self, progress: float) -> float:
+        """What the learning rate is multiplied by, so far into a fit."""
+        if self.settings.schedule == "constant":
+            return 1.0
+        falling = max(progress - WARM_UP, 0.0) / (1.0 - WARM_UP)
+        return max(min(progress / WARM_UP, 0.5 + 0.5 * math.cos(math.pi * falling)), 0.02)
 
-    def _set_rates(self, progress: float) -> None:
-        factor = self.later if self.fitted else 1.0
-        if self.settings.schedule == "one-cycle":
-            falling = max(progress - WARM_UP, 0.0) / (1.0 - WARM_UP)
-            factor *= max(min(progress / WARM_UP, 0.5 + 0.5 * math.cos(math.pi * falling)), 0.02)
-        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * factor)
-            else:
-                group["lr"] = rate * factor
-
-    def _step(self, drawn: tuple[Tensor, ...], loss: Loss, also: torch.optim.Optimizer | None) -> tuple[Tensor, ...]:
-        result = loss(*(value.to(self.device) for value in drawn))
-        optimisers = [self.optimiser] if also is None else [self.optimiser, also]
-        for optimiser in optimisers:
-            optimiser.zero_grad()
-        result[0].backward()
-        for optimiser in optimisers:
-            optimiser.step()
-        return result
-
-    def _captured_step(self, drawn: tuple[Tensor, ...], loss: Loss) -> tuple[Tensor, ...]:
-        if self._graph is None or not self._graph.fits(drawn):
-            self._graph = CapturedStep(drawn, loss, self.optimiser)
-        return self._graph.run(drawn)
-
-    def report(self, loss: Tensor, positive: Tensor, negative: Tensor, telling: bool = True, log_odds: float = 0.0) -> Metrics:
+    def report(self, loss: Tensor, positive: Tensor, negative: Tensor, telling: bool = True) -> Metrics:
         """Metrics from the last step's logits, and a warning where the discriminators have stopped saying anything.
 
         `undecided` is the share of exemplars with D near 1/2, `saturated` that with D near 1. Either at 1 means that every
-        state looks equally novel: smoothing is too strong (posterior collapse) or too weak. Both are of D with positives and
-        negatives in equal weight: `log_odds` is what was taken off the logits. `telling` is False for a
+        state looks equally novel: smoothing is too strong (posterior collapse) or too weak. `telling` is False for a
         discriminator of whole batches, of which D = 1/2 is the right answer where they are alike. Where smoothing is
         automatic, networks that stay collapsed begin anew; those whose loss is no number any more do so at once.
         """
-        certainty = torch.sigmoid(positive.detach() + log_odds)
+        certainty = torch.sigmoid(positive.detach())
         metrics = {
             "loss": loss.item(),
             "accuracy_positive": (positive > 0).float().mean().item(),
@@ -320,11 +281,7 @@ class ExemplarModel(DensityBonus):
 
     def begin_anew(self) -> None:
         """Takes other initial weights: the next batch is fitted like a first one. What was visited is kept."""
-        seed = int(torch.randint(2**31, (1,), generator=self.generator))
-        with torch.no_grad():
-            for old, new in zip(self.networks.parameters(), seeded(self.build, seed).parameters(), strict=True):
-                old.copy_(new)
-        self._make_optimiser()
+        self.learner.begin_anew(int(torch.randint(2**31, (1,), generator=self.generator)))
         self.fitted = False
         self.undecided_fits = 0
 
@@ -348,8 +305,7 @@ class ExemplarModel(DensityBonus):
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {
             "held": None if self.held is None else self.held.state_dict(),
-            "networks": self.networks.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "learner": self.learner.state_dict(),
             "sigma": self.sigma,
             "fitted": self.fitted,
             "fits": self.fits,
@@ -362,16 +318,14 @@ class ExemplarModel(DensityBonus):
         super().load_state_dict(state)
         if self.held is not None:
             self.held.load_state_dict(state["held"])
-        self.networks.load_state_dict(state["networks"])
-        self._make_optimiser(state["optimiser"]["state"])
+        self.learner.load_state_dict(state["learner"])
         self.sigma, self.fitted = float(state["sigma"]), bool(state["fitted"])
         self.fits, self.recoveries = int(state["fits"]), int(state["recoveries"])
         self.undecided_fits, self.smoothed = int(state["undecided_fits"]), int(state["smoothed"])
 
     def to(self, device: str | torch.device) -> ExemplarModel:
         super().to(device)
-        self.networks.to(self.device)
+        self.learner.to(self.device)
         if self.held is not None:
             self.held.to(self.device)
-        self._make_optimiser(self.optimiser.state_dict()["state"])
         return self

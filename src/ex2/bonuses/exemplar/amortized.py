@@ -13,9 +13,9 @@ p(x) is proportional to (1 - D(x)) / D(x), with D(x) = E[D(z, z*)] at x = x* (or
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,10 @@ from torch.nn.functional import softplus
 
 from ex2.batch import Batch
 from ex2.bonus import Metrics
+from ex2.bonuses.exemplar import propositions
+from ex2.bonuses.exemplar.model import SCHEDULES, ExemplarModel, ExemplarSettings, Points
+from ex2.bonuses.exemplar.smoothing import AUTO, gaussian_kl, noise_like, sample_latent
 from ex2.errors import UsageError
-from ex2.exemplar import propositions
-from ex2.exemplar.model import SCHEDULES, ExemplarModel, ExemplarSettings, Points
-from ex2.exemplar.smoothing import AUTO, gaussian_kl, noise_like, sample_latent
 from ex2.networks import Stem, mlp
 from ex2.settings import setting
 
@@ -38,7 +38,7 @@ KL_SPEED = 0.02  # how far its logarithm moves in a step at most
 RELIEF = math.log(10.0)  # how far it falls after a collapse
 QUIET = 4.0  # how much lower log variances begin in a fixed metric: states are noisy there, and latents need not be
 SCATTER = 0.25  # of exemplars, where nothing is said and noise on states means something
-SCORE_CHUNK = 8_192  # rows scored at a time
+RATED_AT_ONCE = 8_192  # rows
 
 
 class Encoder(nn.Module):
@@ -102,7 +102,7 @@ class AmortizedExemplarSettings(ExemplarSettings):
         1e-5,
         "how dearly information through the latents is paid for; more smooths more. Little by default, since noise is on the "
         'states already (0.01). "auto" holds the encoders\' KL, their mean, at the information rate aimed for, see '
-        "`ex2.exemplar.smoothing`",
+        "`ex2.bonuses.exemplar.smoothing`",
         least=0.0,
     )
     pairs: int = setting(
@@ -186,8 +186,9 @@ class AmortizedExemplar(ExemplarModel):
     def stem(self) -> Stem | Points:
         return self.networks.state.stem
 
-    def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.parameters(), "lr": self.settings.learning_rate}]
+    @property
+    def learning_rate(self) -> float:
+        return self.settings.learning_rate
 
     def draw(self, rows: Tensor) -> tuple[Tensor, ...]:
         """What `loss` takes, for one step: exemplars and as many negatives [B, D], and unit noise for states and latents."""
@@ -278,4 +279,4 @@ class AmortizedExemplar(ExemplarModel):
         return total / self.settings.samples
 
     def log_density_of(self, seen: Tensor) -> Tensor:
-        return torch.cat([propositions.log_density(self.discriminate(part).cpu()) for part in seen.split(SCORE_CHUNK)])
+        return torch.cat([propositions.log_density(self.discriminate(part).cpu()) for part in seen.split(RATED_AT_ONCE)])

@@ -1,4 +1,4 @@
-"""The states held, as points of a fixed metric (`ex2.exemplar.features`) that is fitted anew as more is seen."""
+"""The states held, as points of a fixed metric (`ex2.bonuses.exemplar.features`) that is fitted anew as more is seen."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from ex2.batch import Batch
-from ex2.exemplar.features import Features
+from ex2.bonuses.exemplar.features import Features
 from ex2.inputs import Inputs
 from ex2.networks import seeded
 from ex2.replay import Fifo
 
 SAMPLE = 4_096  # states that the metric is fitted to
-FRAMES = 8_192  # rows that become points at a time
+VIEWED_AT_ONCE = 8_192  # rows that become points
 
 
 class Held:
@@ -46,13 +46,13 @@ class Held:
         new = new[torch.randperm(len(new), generator=self.generator)[: SAMPLE // 2]]
         rows = torch.cat([new, self.replay.sample(min(len(self.replay), SAMPLE - len(new)), self.generator)])
         self.features.fit(rows.to(self.device), every[pairs].to(self.device), self.generator)
-        self.points = self.replay.through(self.view, self.features.width, torch.float32, FRAMES)
+        self.points = self.replay.through(self.view, self.features.width, torch.float32, VIEWED_AT_ONCE)
         self.seen_at_fit = self.seen
         return rows
 
     def view(self, rows: Tensor) -> Tensor:
         """Rows as `inputs` makes them -> points, in main memory."""
-        parts = [self.features(some.to(self.device)).cpu() for some in rows.split(FRAMES)]
+        parts = [self.features(some.to(self.device)).cpu() for some in rows.split(VIEWED_AT_ONCE)]
         return torch.cat(parts) if parts else torch.zeros(0, self.features.width)
 
     def add(self, rows: Tensor) -> None:

@@ -12,10 +12,10 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from conftest import CONTINUOUS, VECTOR
 from ex2 import Batch
-from ex2.exemplar import propositions
-from ex2.exemplar.amortized import AmortizedExemplar
-from ex2.exemplar.k_exemplar import KExemplar
-from ex2.exemplar.smoothing import gaussian_kl
+from ex2.bonuses.exemplar import propositions
+from ex2.bonuses.exemplar.amortized import AmortizedExemplar
+from ex2.bonuses.exemplar.k_exemplar import KExemplar
+from ex2.bonuses.exemplar.smoothing import gaussian_kl
 from ex2.training.presets.preset import AMORTIZED
 
 PROBABILITIES = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
@@ -85,7 +85,7 @@ def test_amortized_optimum_on_a_discrete_distribution():
     model.remember(background())
     exemplars = states(torch.arange(len(PROBABILITIES)))
     model.prepare(exemplars)
-    model.rates = [3e-4]
+    model.learner.rate = 3e-4
     model.prepare(exemplars)
     found = model.discriminate(model.inputs.rows(exemplars).flatten(0, 1))
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES), atol=0.04)
@@ -99,7 +99,7 @@ def test_smoothed_optimum_with_gaussian_noise():
     places = random.normal(0.0, s, (5_000, 4, 2)).clip(-1, 1).astype(np.float32)
     model.remember(Batch.of(places, places, places))
     model.prepare(Batch.of(places, places, places))
-    model.rates = [5e-4]
+    model.learner.rate = 5e-4
     model.prepare(Batch.of(places, places, places))
     points = torch.tensor([[0.0, 0.0], [0.3, 0.0], [0.0, -0.3], [0.4, 0.4], [-0.6, 0.2]])
     peak = propositions.log_kernel_peak(sigma, 2)

@@ -9,9 +9,9 @@ from gymnasium import spaces
 
 from conftest import CONTINUOUS, IMAGE, SPACES, VECTOR, make_batch
 from ex2 import Batch, UsageError, make_bonus
-from ex2.exemplar.amortized import AmortizedExemplar
-from ex2.exemplar.k_exemplar import KExemplar
-from ex2.exemplar.kernel import rank_correlation
+from ex2.bonuses.exemplar.amortized import AmortizedExemplar
+from ex2.bonuses.exemplar.k_exemplar import KExemplar
+from ex2.bonuses.exemplar.kernel import rank_correlation
 from ex2.training.presets.preset import AMORTIZED, K_EXEMPLAR
 
 
@@ -80,7 +80,7 @@ def test_the_papers_sizes():
 
 def test_learning_rates_of_trunk_and_heads():
     model = KExemplar(VECTOR, CONTINUOUS)
-    assert model.optimiser.param_groups[0]["lr"] == 5e-4
+    assert model.learner.optimiser.param_groups[0]["lr"] == 5e-4
     assert model.settings.head_learning_rate == 1e-3
 
 

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d
 
 from ex2.inputs import Inputs, compressed
-from ex2.networks import FARTHEST, FILTERS, KERNEL, SOME, STRIDE, middle_and_spread, usable
+from ex2.networks import FARTHEST, FILTERS, KERNEL, SCALE_SAMPLE, STRIDE, middle_and_spread, usable
 
 FEATURES = ("convolutions", "pixels")
 PROJECTIONS = ("auto", "variance", "neighbours", "none")
-CELLS = 6  # pooled features have about as many places a side; each covers two of them
-CHUNK = 2_048  # pictures at a time
+POOLED_SIDE = 6  # pooled features have about as many places a side; each covers two of them
+PICTURES_AT_ONCE = 2_048
 VARIANCE = 0.99  # share of it that the principal directions hold, and of what counts that is kept
 PRINCIPAL = 64  # principal directions at the most
 EXACT = 256  # numbers up to which all principal directions are computed; of more, the largest by random projections
@@ -64,7 +64,7 @@ def principal(apart: Tensor, few: int, generator: torch.Generator) -> tuple[Tens
         values, vectors = torch.linalg.eigh(apart.T @ apart / len(apart))
         values, vectors = values.flip(0), vectors.flip(1)
     else:
-        apart = apart[:: max(len(apart) // (2 * SOME), 1)]
+        apart = apart[:: max(len(apart) // (2 * SCALE_SAMPLE), 1)]
         basis = torch.randn(width, PRINCIPAL + SPARE, dtype=apart.dtype, generator=generator).to(apart.device)
         for _ in range(3):
             basis = torch.linalg.qr(apart.T @ (apart @ basis)).Q
@@ -152,13 +152,14 @@ class Features(nn.Module):
             return pixels.flatten(1)
         seen = torch.relu(conv2d(pixels.contiguous(), getattr(self, f"filters_{index}"), stride=STRIDE))
         sides = seen.shape[2:]
-        return avg_pool2d(seen, [max(s // 3, 1) for s in sides], [max(s // CELLS, 1) for s in sides]).flatten(1)
+        return avg_pool2d(seen, [max(s // 3, 1) for s in sides], [max(s // POOLED_SIDE, 1) for s in sides]).flatten(1)
 
     def seen(self, rows: Tensor) -> Tensor:
         """States [M, row] as numbers in no common unit yet, without their actions."""
         pictures, numbers = self.inputs.split(rows)
         looks = [
-            torch.cat([self._look(some, index) for some in picture.split(CHUNK)]) for index, picture in enumerate(pictures)
+            torch.cat([self._look(some, index) for some in picture.split(PICTURES_AT_ONCE)])
+            for index, picture in enumerate(pictures)
         ]
         states = numbers[:, : self.inputs.numbers]
         return torch.cat([*looks, states], dim=1) if looks else states
@@ -187,7 +188,7 @@ class Features(nn.Module):
             low, high = seen.double().amin(0), seen.double().amax(0)
             middle, spread = (low + high) / 2, (high - low) / 2
         else:
-            middle, spread = middle_and_spread(seen[:: max(len(seen) // SOME, 1)])
+            middle, spread = middle_and_spread(seen[:: max(len(seen) // SCALE_SAMPLE, 1)])
         spread = usable(spread, middle)
         begin = 0
         for index, width in enumerate(self.blocks):

@@ -15,9 +15,7 @@ the replay and the states asked about, which is why any state can be scored, not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +23,12 @@ from torch.nn.functional import softplus
 
 from ex2.batch import Batch
 from ex2.bonus import Metrics
-from ex2.exemplar import propositions
-from ex2.exemplar.model import ExemplarModel, ExemplarSettings, Points
+from ex2.bonuses.exemplar import propositions
+from ex2.bonuses.exemplar.model import ExemplarModel, ExemplarSettings, Points
 from ex2.networks import Stem, mlp
 from ex2.settings import setting
 
-HEAD_CHUNK = 1_024  # heads solved at a time
+HEADS_AT_ONCE = 1_024  # that are solved
 STEP_LIMIT = 100.0  # the longest Newton step of a head; far above what is usual, so that none runs away
 
 
@@ -97,8 +95,9 @@ class KExemplar(ExemplarModel):
         stem = self.make_stem()
         return nn.Sequential(stem, *mlp([stem.width, self.settings.hidden, self.settings.hidden], gain=self.settings.gain))
 
-    def parameter_groups(self) -> Iterable[dict[str, Any]]:
-        return [{"params": self.networks.parameters(), "lr": self.settings.trunk_learning_rate}]
+    @property
+    def learning_rate(self) -> float:
+        return self.settings.trunk_learning_rate
 
     @property
     def stem(self) -> Stem | Points:
@@ -191,7 +190,7 @@ class KExemplar(ExemplarModel):
         """D_g at each of its own exemplars [G, K, D], [G, K]. With `common` draws it does not depend on the other groups."""
         generator = self.scoring_generator()
         answers = []
-        for part in exemplars.split(HEAD_CHUNK):
+        for part in exemplars.split(HEADS_AT_ONCE):
             heads = self.solve_heads(part, self.scoring_generator() if common else generator, common)
             clean = with_one(self.networks(part.flatten(0, 1).to(self.device)))
             answers.append(torch.sigmoid(torch.einsum("gpf,gf->gp", clean.view(*part.shape[:2], -1), heads)))
