@@ -16,7 +16,7 @@ from ex2.tasks import TASKS, make_vector_env, register
 
 if TYPE_CHECKING:
     from ex2.density import ExemplarDensity
-        from ex2.training.evaluation import evaluate
+    from ex2.training.evaluation import evaluate
     from ex2.training.run import Run, resume, train
 
 __version__ = "0.1.0"

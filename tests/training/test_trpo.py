@@ -48,6 +48,7 @@ def test_an_update_is_that_of_sb3_contrib(task):
     model = theirs(sb3_contrib.TRPO, trainer, rollout, advantages, returns, batch_size=128, n_critic_updates=3)
     before = [mine.detach().clone() for mine, _ in pairs(trainer.policy, model.policy)]
     trainer.algorithm.update(rollout, advantages, returns)
+    trainer.algorithm.finish()
     model.train()
     assert_same_update(trainer.policy, model, before)
 
@@ -58,7 +59,7 @@ def test_observations_in_chunks_come_to_the_same(monkeypatch):
         monkeypatch.setitem(rollouts.AT_ONCE, "cpu", numbers)
         trainer, rollout, advantages, returns = rolled_out("freeway")
         vector = product(trainer, rollout)[1]
-        metrics = trainer.algorithm.update(rollout, advantages, returns)
+        metrics = trainer.algorithm.update(rollout, advantages, returns) | trainer.algorithm.finish()
         found.append((vector, copy.deepcopy(trainer.policy.state_dict()), metrics))
     (whole, policy, logged), (parts, other, reported) = found
     torch.testing.assert_close(parts, whole, rtol=1e-3, atol=1e-5)

@@ -46,8 +46,13 @@ class Algorithm(abc.ABC):
     def update(self, rollout: Rollout, advantages: Array, returns: Array, progress: float = 0.0) -> Metrics:
         """One update, from advantages and returns [T, N]; `progress` is the share of the training that is done.
 
-        Where all advantages are 0 there is nothing to learn, and nothing changes.
+        Where all advantages are 0 there is nothing to learn, and nothing changes. Part of it may go on in the background, and
+        touches nothing but the critic: `finish` waits for it.
         """
+
+    def finish(self) -> Metrics:
+        """Waits for what goes on of the last update; returns what there is to report of it."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()["state"]}

@@ -22,7 +22,7 @@ from ex2.training.config import Config, Seeds, algorithm_of
 from ex2.training.environments import groups_of
 from ex2.training.metrics import Row
 from ex2.training.policy import Policy
-from ex2.training.returns import Stream, advantages
+from ex2.training.returns import Stream, advantages, explained_variance, values_of
 from ex2.training.rollout import Collector
 from ex2.training.spaces import pack_space
 
@@ -71,21 +71,25 @@ class Trainer:
         if self.stream is None:
             rewards = rewards + shaped.bonuses
 
-        found = advantages(rewards, rollout.values, algo.gamma, algo.gae_lambda, rollout.ends, rollout.final_values)
-        returns = found + rollout.values[:-1]
+        fitted = self.algorithm.finish()  # the critic's fit to the rollout before, which may have gone on meanwhile
+        values, final_values = values_of(self.policy.critic, rollout)
+        found = advantages(rewards, values, algo.gamma, algo.gae_lambda, rollout.ends, final_values)
+        returns = found + values[:-1]
         if self.stream is not None:
-            last = self.policy.see(rollout.last)
-            found = found + shaped.weight * self.stream.advantages(shaped.scores, rollout.observations, last)
+            found = found + shaped.weight * self.stream.advantages(shaped.scores, rollout.observations, rollout.last)
 
         trained = self.algorithm.update(rollout, found, returns, progress)
-        self.policy.take_in(rollout.observations.held)
+        if self.policy.moments is not None:
+            self.algorithm.finish()
+            self.policy.take_in(rollout.observations.held)
 
         elapsed = time.perf_counter() - started
         self.seconds += elapsed
         self.bonus_seconds += shaped.metrics["bonus/seconds"]
         row = {"step": self.steps, "score": self.collector.score, "seconds": self.seconds}
         row |= {"steps_per_second": rollout.rewards.size / elapsed, "entropy": -float(rollout.log_probs.mean())}
-        return row | shaped.metrics | trained
+        row["train/explained_variance"] = explained_variance(values[:-1], returns)
+        return row | shaped.metrics | fitted | trained
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""

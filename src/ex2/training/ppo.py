@@ -9,7 +9,6 @@ from torch import nn
 
 from ex2.settings import setting
 from ex2.training.algorithm import Algorithm, AlgorithmSettings, Array, Metrics, standardised
-from ex2.training.returns import explained_variance
 from ex2.training.rollout import Rollout
 
 
@@ -62,19 +61,14 @@ class PPO(Algorithm):
                     divergence = (ratio - 1.0 - log_ratio).mean()
                 losses.append(torch.stack([policy_loss, value_loss, entropy, divergence]).detach())
                 if settings.target_kl is not None and divergence > 1.5 * settings.target_kl:
-                    return self._report(losses, rollout, returns)
+                    return _report(losses)
                 self.optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
                 self.optimizer.step()
-        return self._report(losses, rollout, returns)
+        return _report(losses)
 
-    def _report(self, losses: list[torch.Tensor], rollout: Rollout, returns: Array) -> Metrics:
-        policy_loss, value_loss, entropy, divergence = torch.stack(losses).mean(0).tolist()
-        return {
-            "train/policy_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/entropy": entropy,
-            "train/approx_kl": divergence,
-            "train/explained_variance": explained_variance(rollout.values[:-1], returns),
-        }
+
+def _report(losses: list[torch.Tensor]) -> Metrics:
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl")
+    return {f"train/{name}": value for name, value in zip(names, torch.stack(losses).mean(0).tolist(), strict=True)}

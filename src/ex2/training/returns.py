@@ -10,10 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ex2.training.rollout import Observations
+from ex2.training.rollout import Observations, Rollout
 
 Array = np.ndarray
 STREAM_EPOCHS, STREAM_BATCH, STREAM_RATE = 4, 500, 1e-3  # of the critic of a stream that does not end
+
+
+@torch.no_grad()
+def values_of(critic: nn.Module, rollout: Rollout) -> tuple[Array, Array]:
+    """What a critic expects: at each step and behind the last one [T + 1, N], and behind time limits [T, N] (else 0)."""
+    found = torch.cat([rollout.observations.through(critic), critic(rollout.last)])
+    final = np.zeros(rollout.rewards.shape, np.float32)
+    if rollout.cut is not None:
+        final[rollout.batch.truncated.numpy()] = critic(rollout.cut).flatten().cpu().numpy()
+    return found.cpu().numpy().reshape(len(final) + 1, -1), final
 
 
 def advantages(

@@ -1,8 +1,7 @@
 """Collecting a rollout: an actor and its environments, in one or two groups that take turns.
 
 With two groups, the actor acts for one while the environments of the other are stepped in a thread (games and physics leave
-Python alone meanwhile). Who acts when is fixed and every draw is made beforehand, so a run repeats to the bit. Critics see a
-rollout once it is complete, all at once.
+Python alone meanwhile). Who acts when is fixed and every draw is made beforehand, so a run repeats to the bit.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Observations:
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps of N environments, and what actor and critic made of them. Rows of the first three are [T * N]."""
+    """T steps of N environments, and what the actor made of them. Rows of the first three are [T * N]."""
 
     observations: Observations
     actions: Tensor
@@ -79,14 +78,12 @@ class Rollout:
     """[T, N], clipped if the agent learns from clipped ones."""
     log_probs: Array
     """[T, N]."""
-    values: Array
-    """[T + 1, N], the last of what the rollout ended with."""
-    final_values: Array
-    """[T, N]: what the critic expects behind a time limit, where one cut an episode short; else 0."""
     ends: Array
     """[T, N]."""
     last: Tensor
-    """[N, ...]: the observations that the rollout ended with, on the device."""
+    """[N, ...]: the observations that the rollout ended with, as a network sees them."""
+    cut: Tensor | None
+    """[M, ...]: the last observations of episodes that a time limit cut short, in the order of `batch.truncated`."""
 
 
 class Seen:
@@ -274,9 +271,20 @@ class Collector:
                 actions.append(chosen)
         for group in self.groups:
             self._arrive(group, steps - 1, seen, rewards, terminated, truncated)
-        observations = seen.observations(policy.see)
-        drawn = torch.cat(actions), torch.cat(parameters)
-        return self._complete(observations, seen, *drawn, rewards, terminated, truncated)
+        shape, drawn, old = rewards.shape, torch.cat(actions), torch.cat(parameters)
+        cut = seen.cut(truncated)
+        before, after = seen.states()
+        return Rollout(
+            observations=seen.observations(policy.see),
+            actions=drawn,
+            parameters=old,
+            batch=Batch.of(before, drawn.cpu().numpy().reshape(*shape, *drawn.shape[1:]), after, terminated, truncated),
+            rewards=rewards,
+            log_probs=policy.actions.log_prob(old, drawn).cpu().numpy().reshape(shape),
+            ends=terminated | truncated,
+            last=policy.see(seen.now(steps, slice(0, count))),
+            cut=None if cut is None else policy.see(torch.as_tensor(cut, device=policy.device)),
+        )
 
     def _arrive(self, group: Group, step: int, seen: Seen, rewards: Array, terminated: Array, truncated: Array) -> None:
         """Takes in what the environments of a group answered to their actions."""
@@ -312,41 +320,6 @@ class Collector:
                 f"The {name} of environment {envs[index]} at step {step} of the rollout is {values[index]}: "
                 "environments must give finite numbers."
             )
-
-    def _complete(
-        self,
-        observations: Observations,
-        seen: Seen,
-        actions: Tensor,
-        parameters: Tensor,
-        rewards: Array,
-        terminated: Array,
-        truncated: Array,
-    ) -> Rollout:
-        """Adds log-probabilities, values, and what the critic expects behind time limits."""
-        policy, shape = self.policy, rewards.shape
-        log_probs = policy.actions.log_prob(parameters, actions)
-        last = seen.now(len(rewards), slice(0, self.count))
-        values = torch.cat([observations.through(policy.critic), policy.critic(policy.see(last))])
-        final_values = np.zeros(shape, np.float32)
-        ends = seen.cut(truncated)
-        if ends is not None:
-            found = policy.critic(policy.see(torch.as_tensor(ends, device=policy.device)))
-            final_values[truncated] = found.flatten().cpu().numpy()
-        shaped = actions.cpu().numpy().reshape(*shape, *actions.shape[1:])
-        before, after = seen.states()
-        return Rollout(
-            observations=observations,
-            actions=actions,
-            parameters=parameters,
-            batch=Batch.of(before, shaped, after, terminated, truncated),
-            rewards=rewards,
-            log_probs=log_probs.cpu().numpy().reshape(shape),
-            values=values.flatten().cpu().numpy().reshape(len(rewards) + 1, -1),
-            final_values=final_values,
-            ends=terminated | truncated,
-            last=last,
-        )
 
     def state(self, exact: bool) -> dict[str, Any]:
         """How the episodes stand; of environments that can be saved in the middle of one, all that the next step depends on."""

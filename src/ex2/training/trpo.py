@@ -10,9 +10,10 @@ all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ from torch import Tensor
 from ex2.settings import setting
 from ex2.training.algorithm import Algorithm, AlgorithmSettings, Array, Metrics, standardised
 from ex2.training.distributions import Distribution
-from ex2.training.returns import explained_variance, fit_critic, orders
+from ex2.training.policy import Policy
+from ex2.training.returns import fit_critic, orders
 from ex2.training.rollout import Observations, Rollout
 
 SOLVED = 1e-10  # the squared residual at which conjugate gradients stop
@@ -46,6 +48,12 @@ class TRPO(Algorithm):
     Settings = TRPOSettings
     settings: TRPOSettings
 
+    def __init__(self, policy: Policy, settings: TRPOSettings, generator: torch.Generator) -> None:
+        super().__init__(policy, settings, generator)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="critic")
+        self._fitting: Future[float] | None = None
+        self._value_loss: float | None = None  # of the last fit that went on in the background
+
     def trained(self) -> list[torch.nn.Parameter]:
         return list(self.policy.critic.parameters())
 
@@ -60,16 +68,25 @@ class TRPO(Algorithm):
         passes = orders(len(observations), settings.n_critic_updates, self.generator)
         curved = self.some(len(observations))
         fit = partial(fit_critic, self.policy.critic, self.optimizer, observations, returns, passes, settings.batch_size)
-        # Actor and critic share nothing: where PyTorch has one thread, each is trained on a core of its own.
-        if gains.device.type == "cpu" and torch.get_num_threads() == 1:
-            with ThreadPoolExecutor(1) as pool:
-                fitting = pool.submit(fit)
-                metrics = self.step(rollout, gains, curved, target_kl)
-                error = fitting.result()
-        else:
-            metrics, error = self.step(rollout, gains, curved, target_kl), fit()
-        variance = explained_variance(rollout.values[:-1], returns)
-        return metrics | {"train/value_loss": error, "train/explained_variance": variance}
+        # Where PyTorch has one thread, the critic is fitted beside the actor's step and the next rollout, which need it not.
+        beside = gains.device.type == "cpu" and torch.get_num_threads() == 1
+        if beside:
+            self._fitting = self._pool.submit(fit)
+        metrics = self.step(rollout, gains, curved, target_kl)
+        return metrics if beside else metrics | {"train/value_loss": fit()}
+
+    def finish(self) -> Metrics:
+        if self._fitting is not None:
+            self._value_loss, self._fitting = self._fitting.result(), None
+        return {} if self._value_loss is None else {"train/value_loss": self._value_loss}
+
+    def state_dict(self) -> dict[str, Any]:
+        self.finish()
+        return super().state_dict() | {"value_loss": self._value_loss}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._value_loss = state["value_loss"]
 
     def step(self, rollout: Rollout, advantages: Tensor, curved: Tensor | None, target_kl: float) -> Metrics:
         """The actor's step; the Fisher matrix is of the rows `curved`."""
