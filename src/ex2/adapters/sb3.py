@@ -9,18 +9,24 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
 from torch import Tensor, nn
 
 from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus
-from ex2.errors import UsageError, unknown
+from ex2.errors import UsageError, missing_extra, unknown
 from ex2.shaping import CENTRES, Weight, shape
 from ex2.training.returns import Stream
 from ex2.training.rollout import Observations
+
+try:
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "stable_baselines3":
+        raise
+    raise missing_extra("sb3", "stable_baselines3") from None
 
 
 def stacked(observations: Sequence[Any]) -> Any:
