@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ex2.arrays import Array
 from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus
 from ex2.errors import UsageError, missing_extra, unknown
@@ -222,7 +223,7 @@ class BonusCallback(BaseCallback):
             return {key: self._held_first(held[key], like[key]) for key in held}
         return held[0].reshape(like.shape)
 
-    def _stream_advantages(self, scores: np.ndarray) -> np.ndarray:
+    def _stream_advantages(self, scores: Array) -> Array:
         """The advantages of a bonus whose returns go on over the ends of episodes."""
         assert isinstance(self.model, OnPolicyAlgorithm)
         assert self.stream is not None

@@ -158,4 +158,4 @@ def adapted(
     found = sigma_of_rate(points, target_rate(now, dimensions) if rate is None else rate, generator)
     if not before:
         return found
-    return sigma * max((found / sigma) ** FOLLOWING, (before / now) ** (CELLS_POWER / max(dimensions, 1.0)))
+    return sigma * max(math.pow(found / sigma, FOLLOWING), math.pow(before / now, CELLS_POWER / max(dimensions, 1.0)))
