@@ -24,27 +24,25 @@ import argparse
 import csv
 import time
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import matplotlib
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import nn
 
 from ex2 import BONUSES, Batch, UsageError, make_bonus
-from ex2.adapters.sb3 import BonusCallback, GymnasiumVecEnv
 from ex2.bonus import setting_names
 from ex2.plots import save
-from ex2.training.config import configure
+from ex2.training.config import Config, configure
 from ex2.training.loop import Trainer
-from ex2.training.trpo import TRPO
+from ex2.training.rollout import Rollout
 
 RESULTS = Path("results")
 WORLD_STEPS, ENVS, ROLLOUT = 100_000, 32, 64
@@ -62,91 +60,94 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Of the worlds, where the defaults are for longer runs; the same for both."""
 
 
-class World(VectorEnv):
-    """Places in a row, from 0 to `length` - 1, and perhaps a television. One definition, stepped as a batch."""
+class World(gymnasium.Env[np.ndarray, np.int64]):
+    """Places in a row, from 0 to `length` - 1, and perhaps a television."""
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    def __init__(self, length: int, channels: int = 0) -> None:
+        self.length, self.channels = length, channels
+        self.observation_space = spaces.Box(0.0, 1.0, (1 + channels,), np.float32)
+        self.action_space = spaces.Discrete(3 if channels else 2)
 
-    def __init__(self, count: int, length: int, limit: int, channels: int = 0) -> None:
-        self.num_envs, self.length, self.limit, self.channels = count, length, limit, channels
-        self.single_observation_space = spaces.Box(0.0, 1.0, (1 + channels,), np.float32)
-        self.single_action_space = spaces.Discrete(3 if channels else 2)
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
-        self.place, self.steps, self.channel = (np.zeros(count, int) for _ in range(3))
-        self.visits = np.zeros(length, int)
-        self.reached: list[int] = []
-        self.total = 0
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, dict]:
-        self._random = np.random.default_rng(seed[0] if isinstance(seed, list) else seed)
-        self.place[:] = self.steps[:] = self.channel[:] = 0
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = self.channel = 0
         return self._observe(), {}
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
-        actions = np.asarray(actions)
-        watched = actions == 2
-        self.channel[watched] = self._random.integers(max(self.channels, 1), size=watched.sum())
-        self.place = np.where(watched, self.place, np.maximum(self.place + np.where(actions == 1, 1, -1), 0))
-        self.steps += 1
-        self.total += self.num_envs
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if action == 2:
+            self.channel = int(self.np_random.integers(self.channels))
+        else:
+            self.place = max(self.place + (1 if action == 1 else -1), 0)
         there = self.place == self.length - 1
-        self.reached += [self.total] * int(there.sum())
-        self.visits += np.bincount(self.place, minlength=self.length)
-        late = ~there & (self.steps == self.limit)
-        infos, after = {}, self._observe()
-        if (there | late).any():
-            infos["final_obs"] = after.copy()
-            self.place[there | late] = self.steps[there | late] = self.channel[there | late] = 0
-            after = self._observe()
-        return after, there.astype(np.float32), there, late, infos
+        return self._observe(), float(there), there, False, {}
 
     def _observe(self) -> np.ndarray:
-        seen = np.zeros((self.num_envs, 1 + self.channels), np.float32)
-        seen[:, 0] = self.place / (self.length - 1)
+        seen = np.zeros(1 + self.channels, np.float32)
+        seen[0] = self.place / (self.length - 1)
         if self.channels:
-            seen[np.arange(self.num_envs), 1 + self.channel] = 1.0
+            seen[1 + self.channel] = 1.0
         return seen
 
 
-WORLDS = {"chain": {"length": 50, "limit": 59}, "tv": {"length": 20, "limit": 40, "channels": 10}}
+WORLDS: dict[str, dict[str, Any]] = {"chain": {"length": 50}, "tv": {"length": 20, "channels": 10}}
+LIMITS = {"chain": 59, "tv": 40}  # steps of an episode
+for name, arguments in WORLDS.items():
+    gymnasium.register(f"{name}-v0", World, kwargs=arguments, max_episode_steps=LIMITS[name], disable_env_checker=True)
+
+
+def training(config: Config) -> Iterator[tuple[Trainer, Rollout]]:
+    """A run in memory, iteration by iteration, and what was collected in each."""
+    trainer = Trainer(config)
+    collect, rollouts = trainer.collector.collect, list[Rollout]()
+
+    def collect_and_keep(steps: int) -> Rollout:
+        rollouts.append(collect(steps))
+        return rollouts[-1]
+
+    trainer.collector.collect = collect_and_keep  # type: ignore[method-assign]
+    try:
+        while trainer.steps < config.steps:
+            trainer.iterate()
+            yield trainer, rollouts.pop()
+    finally:
+        trainer.collector.close()
+
+
+def world_config(name: str, bonus: str, seed: int) -> Config:
+    """TRPO with networks of 32-32 units, the same for both worlds and all bonuses."""
+    settings = {
+        "num_envs": ENVS,
+        "rollout_steps": ROLLOUT,
+        "entropy": 0.1 * WEIGHT,
+        "policy.hidden": (32, 32),
+        "policy.standardise": "none",
+        "algo.gae_lambda": 1.0,
+        "algo.target_kl": 0.02,
+        "algo.curvature_share": 0.5,
+        "algo.cg_max_steps": 15,
+        "weight.start": WEIGHT * SCORES.get(bonus, 1.0),
+    }
+    settings |= {f"bonus.{key}": value for key, value in SETTINGS.get(bonus, {}).items()}
+    steps = WORLD_STEPS // (ENVS * ROLLOUT) * ENVS * ROLLOUT
+    return configure(f"{name}-v0", bonus, seed=seed, steps=steps, overrides=settings)
 
 
 def explore(job: tuple[str, str, int]) -> dict[str, Any]:
     """One agent in one world: a row of the table, and its visits of each place, iteration by iteration."""
     name, bonus, seed = job
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    world = World(ENVS, **WORLDS[name])
-    env = GymnasiumVecEnv(world)
-    env.seed(seed)
-    agent = TRPO(
-        "MlpPolicy",
-        env,
-        n_steps=ROLLOUT,
-        batch_size=512,
-        gamma=0.99,
-        gae_lambda=1.0,
-        target_kl=0.02,
-        curvature_share=0.5,
-        seed=seed,
-        device="cpu",
-        policy_kwargs={"net_arch": [32, 32], "activation_fn": nn.Tanh},
-    )
-    nn.init.zeros_(agent.policy.value_net.weight)
-    settings = SETTINGS.get(bonus, {}) | {"seed": seed}
-    callback = BonusCallback(bonus, WEIGHT * SCORES.get(bonus, 1.0), entropy=0.1 * WEIGHT, **settings)
-    visits, started = [], time.perf_counter()
-    row: dict[str, Any] = {"world": name, "bonus": bonus, "seed": seed}
+    length, visits, started = WORLDS[name]["length"], [], time.perf_counter()
+    row: dict[str, Any] = {"world": name, "bonus": bonus, "seed": seed, "first": ""}
     try:
-        for _ in range(WORLD_STEPS // (ENVS * ROLLOUT)):
-            agent.learn(ENVS * ROLLOUT, callback=callback, reset_num_timesteps=False)
-            visits.append(world.visits.copy())
-            world.visits[:] = 0
+        for trainer, rollout in training(world_config(name, bonus, seed)):
+            places = (rollout.batch.next_obs[..., 0].numpy() * (length - 1)).round().astype(int)  # [T, N]
+            visits.append(np.bincount(places.flatten(), minlength=length))
+            reached = np.flatnonzero((places == length - 1).any(1))
+            if row["first"] == "" and len(reached):
+                row["first"] = trainer.steps - rollout.rewards.size + ENVS * (int(reached[0]) + 1)
     except UsageError as refusal:
         return row | {"first": f"refused: {refusal}"}
-    episodes = [episode["r"] for episode in agent.ep_info_buffer or []][-20:]
-    row |= {"first": world.reached[0] if world.reached else "", "score": round(float(np.mean(episodes)), 2)}
+    row["score"] = round(trainer.collector.score, 2)
     return row | {"seconds": round(time.perf_counter() - started, 1), "visits": np.array(visits)}
 
 
@@ -181,19 +182,16 @@ def worlds(name: str, seeds: list[int], bonuses: list[str], workers: int) -> Non
 
 def run_maze(job: tuple[str, int]) -> dict[str, Any]:
     bonus, seed = job
-    trainer = Trainer(configure("maze", bonus, seed=seed))
+    config = configure("maze", bonus, seed=seed)
     maps, visits = [], np.zeros((30, 30))
     due = list(SHOWN)
-    while trainer.steps < trainer.config.steps:
-        trainer.iterate()
-        assert trainer.callback.batch is not None
-        places = trainer.callback.batch.obs.flatten(0, 1).numpy()
+    for trainer, rollout in training(config):
+        places = rollout.batch.obs.flatten(0, 1).numpy()
         visits += np.histogram2d(places[:, 1], places[:, 0], bins=30, range=[[-0.3, 0.3]] * 2)[0]
-        if trainer.steps >= due[0] * trainer.config.steps:
+        if trainer.steps >= due[0] * config.steps:
             maps.append(visits.copy())
             due.pop(0)
-    trainer.env.close()
-    row = {"task": "maze", "bonus": bonus, "seed": seed, "score": round(trainer.score, 2)}
+    row = {"task": "maze", "bonus": bonus, "seed": seed, "score": round(trainer.collector.score, 2)}
     shared = {"seconds": round(trainer.seconds, 1), "bonus_share": round(trainer.bonus_seconds / trainer.seconds, 3)}
     return row | shared | {"maps": maps}
 
@@ -256,7 +254,7 @@ def cost(bonuses: list[str], device: str, rounds: int = 3) -> None:
         for bonus in bonuses:
             task = "cheetah" if kind == "20-dim vectors" else "doom"
             try:
-                settings = configure(task, bonus).bonus_settings
+                settings = configure(task, bonus).bonus_settings.as_dict()
                 settings |= {"inputs": "state", "replay_capacity": 20_000, "min_replay": 0, "first_steps": None}
                 taken = {key: value for key, value in settings.items() if key in setting_names(bonus)}
                 model = make_bonus(bonus, space, BUTTONS, device=device, **taken)

@@ -71,7 +71,7 @@ def measure(variant: str, region: str, batches: list[tuple[np.ndarray, np.ndarra
     """The figures of the first batch with the region's frames, and of the last."""
     name, settings = VARIANTS[variant]
     frame = spaces.Box(0, 255, batches[0][0].shape[2:], np.uint8)
-    bonus = make_bonus(name, frame, spaces.Discrete(4), seed=0, **configure("doom", name, overrides=settings).bonus_settings)
+    bonus = make_bonus(name, frame, spaces.Discrete(4), configure("doom", name, overrides=settings).bonus_settings, seed=0)
     visits: Counter[tuple[int, ...]] = Counter()
     rows = []
     for number, (frames, places, valid) in enumerate(batches):

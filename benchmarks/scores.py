@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ex2.training.loop import history
-from ex2.training.presets import PRESETS
+from ex2 import Run
+from ex2.training.presets import preset_of
 
 POINTS = 50  # of a curve
 COLUMNS = ["task", "bonus", "seed", "steps", "score", "seconds", "bonus_share", "commit"]
@@ -30,11 +30,12 @@ COLUMNS = ["task", "bonus", "seed", "steps", "score", "seconds", "bonus_share", 
 
 def curve(folder: Path, row: dict[str, object]) -> list[dict[str, object]]:
     """Points of a run's learning curve, the last one included."""
-    points = [point for point in history(folder) if "score" in point]
-    chosen = np.unique(np.linspace(0, len(points) - 1, POINTS).round().astype(int))
+    history = Run(folder).history()
+    there = np.flatnonzero(np.isfinite(history["score"]))  # before the first episodes have ended there is none
+    chosen = there[np.unique(np.linspace(0, len(there) - 1, POINTS).round().astype(int))] if len(there) else there
     return [
-        {"bonus": row["bonus"], "seed": row["seed"], "step": int(points[i]["step"]), "score": round(points[i]["score"], 3)}
-        for i in chosen
+        {"bonus": row["bonus"], "seed": row["seed"], "step": int(step), "score": round(float(score), 3)}
+        for step, score in zip(history["step"][chosen], history["score"][chosen], strict=True)
     ]
 
 
@@ -50,11 +51,11 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="default: runs/benchmark-TASK")
     parser.add_argument("--out", type=Path, help="default: results/TASK.csv")
     options = parser.parse_args()
-    task, preset = options.task, PRESETS[options.task]
-    options.bonuses = options.bonuses or list(preset["bonus"])
+    task, preset = options.task, preset_of(options.task)
+    options.bonuses = options.bonuses or [*preset.bonuses, "none"]
     options.runs = options.runs or Path(f"runs/benchmark-{task}")
     options.out = options.out or Path(f"results/{task}.csv")
-    steps = options.steps or preset["steps"]
+    steps = options.steps or preset.steps
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
 
     def one(job: tuple[str, int]) -> dict[str, object]:

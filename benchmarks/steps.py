@@ -1,26 +1,37 @@
 """How fast the tasks step: a batch against one Gymnasium environment, and training against the bare batch, pair by pair.
 
-python benchmarks/steps.py                         # prints both tables (results/steps.md), about ten minutes
+    python benchmarks/steps.py                              # prints both tables (results/steps.md), about ten minutes
+    python benchmarks/steps.py --only trainings --root PATH # the second one for another checkout, too, by turns with this one
+
+A cell of the second table is a training's steps a second as a share of those of the bare batch under random actions, and the
+number itself; the batch is this checkout's and runs on the CPU, wherever the training does.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 import ex2
 from ex2.training.config import configure
-from ex2.training.loop import history
 
 BATCHES = {"maze": (20, 1_024), "cheetah": (50, 1_024), "gather": (50, 1_024), "doom": (8, 20)}
 ATARI = (8, 32)
 SHORTER = {"freeway": {"num_envs": 32, "rollout_steps": 250, "algo.batch_size": 1_000}}
 """Settings for the training figure on a CPU, where the preset's iteration takes minutes."""
+HERE = Path(__file__).resolve().parent.parent
+TRAINING = "import json, sys, ex2; ex2.train(*json.loads(sys.argv[1]), **json.loads(sys.argv[2]))"
 
 
 def single(env_id: str, seconds: float) -> float:
@@ -53,32 +64,29 @@ def batched(name: str, num_envs: int, seconds: float) -> float:
     return rate
 
 
-def shorter(name: str, device: str) -> dict[str, int]:
+def shorter(name: str, device: str) -> dict[str, Any]:
     """The settings that a training is measured with, beside its preset."""
     return dict(SHORTER.get(name, {})) if device == "cpu" else {}
 
 
-def trained(name: str, bonus: str, iterations: int, device: str) -> float:
-    """Steps per second of a whole training, without its first iterations: the median of the rest."""
-    settings = shorter(name, device)
+def trained(root: Path, name: str, bonus: str, iterations: int, device: str) -> float:
+    """Steps per second of a whole training by a checkout, without its first iterations: the median of the rest."""
+    settings: dict[str, Any] = shorter(name, device)
     if bonus == "none":
         settings["policy.zero_critic"] = False  # else there would be no update to time where there is no reward
-    config = configure(name, bonus, overrides=settings)
+    steps = iterations * configure(name, bonus, overrides=settings).iteration_steps
     with tempfile.TemporaryDirectory() as folder:
-        steps = iterations * config.iteration_steps
-        ex2.train(name, bonus, steps=steps, out=Path(folder) / "run", overrides=settings, device=device)
-        rates = [row["steps_per_second"] for row in history(Path(folder) / "run")]
-    return float(np.median(rates[-(iterations // 2) :]))
+        out = Path(folder) / "run"
+        given = {"steps": steps, "out": str(out), "overrides": settings, "device": device}
+        command = [sys.executable, "-W", "ignore", "-c", TRAINING, json.dumps([name, bonus]), json.dumps(given)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(root / "src")})
+        with open(out / "metrics.csv", newline="") as file:
+            rates = [float(row["steps_per_second"]) for row in csv.DictReader(file)]
+    return float(np.median(rates[-max(len(rates) // 2, 1) :]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement of environments")
-    parser.add_argument("--rounds", type=int, default=3, help="single and batched alternate; the median ratio is reported")
-    parser.add_argument("--iterations", type=int, default=8, help="of each training")
-    parser.add_argument("--tasks", nargs="+", default=["maze", "cheetah", "gather", "doom", "freeway"])
-    parser.add_argument("--device", default="cpu", help="of the trainings")
-    options = parser.parse_args()
+def environments(options: argparse.Namespace) -> None:
+    """The first table."""
     print("| task | environments | steps/s | one environment, steps/s | ratio |\n|---|---|---|---|---|")
     for name in options.tasks:
         for num_envs in BATCHES.get(name, ATARI):
@@ -89,14 +97,48 @@ def main() -> None:
             many, one = np.median(pairs, axis=0)
             ratio = np.median([a / b for a, b in pairs])
             print(f"| {name} | {num_envs} | {many:,.0f} | {one:,.0f} | {ratio:.1f} |", flush=True)
-    bonuses = ("none", "kernel-exemplar", "amortized")
-    print("\n| task | environments | bare, steps/s |" + "".join(f" {bonus} |" for bonus in bonuses))
-    print("|---|---|---|" + "---|" * len(bonuses))
+
+
+def trainings(options: argparse.Namespace) -> None:
+    """The second table: a line for each checkout. The batch and all checkouts take turns; a share is the median of turns."""
+    roots = [HERE, *([options.root.resolve()] if options.root else [])]
+    print("| task | checkout | environments | bare, steps/s |" + "".join(f" {bonus} |" for bonus in options.bonuses))
+    print("|---|---|---|---|" + "---|" * len(options.bonuses))
     for name in options.tasks:
         num_envs = configure(name, overrides=shorter(name, options.device)).num_envs
-        bare = batched(name, num_envs, options.seconds)
-        shares = [trained(name, bonus, options.iterations, options.device) / bare for bonus in bonuses]
-        print(f"| {name} | {num_envs} | {bare:,.0f} |" + "".join(f" {share:.2f} |" for share in shares), flush=True)
+        bare = np.zeros((options.turns, len(options.bonuses)))
+        rates = np.zeros((len(roots), *bare.shape))
+        for turn, column in np.ndindex(*bare.shape):
+            bare[turn, column] = batched(name, num_envs, options.seconds)
+            for line, root in enumerate(roots):
+                rates[line, turn, column] = trained(root, name, options.bonuses[column], options.iterations, options.device)
+        for root, own in zip(roots, rates, strict=True):
+            cells = zip(np.median(own / bare, axis=0), np.median(own, axis=0), strict=True)
+            print(
+                f"| {name} | {'this' if root == HERE else root} | {num_envs} | {np.median(bare):,.0f} |"
+                + "".join(f" {share:.2f} ({rate:,.0f}/s) |" for share, rate in cells),
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("environments", "trainings"), help="one of the two tables")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement of environments")
+    parser.add_argument("--rounds", type=int, default=3, help="single and batched alternate; the median ratio is reported")
+    parser.add_argument("--iterations", type=int, default=8, help="of each training")
+    parser.add_argument("--turns", type=int, default=1, help="of each training; the median share is reported")
+    parser.add_argument("--tasks", nargs="+", default=["maze", "cheetah", "gather", "doom", "freeway"])
+    parser.add_argument("--bonuses", nargs="+", default=["none", "kernel-exemplar", "amortized"], help="of the trainings")
+    parser.add_argument("--device", default="cpu", help="of the trainings")
+    parser.add_argument("--root", type=Path, help="another checkout, whose trainings are measured beside this one's")
+    options = parser.parse_args()
+    if options.only != "trainings":
+        environments(options)
+    if options.only is None:
+        print()
+    if options.only != "environments":
+        trainings(options)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 import ex2
 from ex2.training.config import configure
 from ex2.training.display import Display
-from ex2.training.loop import Result
+from ex2.training.run import Result
 
 POSITION, SENSORS = [10, 11], list(range(13, 33))  # in an observation
 SWIM = {
@@ -34,7 +34,7 @@ STEER = {
     "weight.start": 0.0015,
     "weight.schedule": "constant",
     "rollout_steps": 200,
-    "policy.standardise_critic": True,
+    "policy.standardise": "critic",
     "policy.critic_hidden": [128, 128],
     "algo.gae_lambda": 0.95,
     "algo.target_kl": 0.01,

@@ -130,7 +130,8 @@ def _tensor(values: Any, name: str) -> Tensor:
             raise UsageError(f"{name} is a {values.layout} tensor of {values.dtype}: it must be a plain one of real numbers.")
         if values.is_floating_point() and values.dtype.itemsize < 2:
             values = values.float()
-        return (values.long() if values.dtype in UNSIGNED else values).detach().cpu()
+        plain: Tensor = values.long() if values.dtype in UNSIGNED else values
+        return plain.detach().cpu()
     try:
         array = np.asarray(values)
     except Exception:  # lists of unequal lengths, and what else is no array

@@ -70,8 +70,8 @@ class Bonus(abc.ABC):
 
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
         settings: AnySettings | None = None,
         *,
         seed: int = 0,
@@ -219,7 +219,8 @@ class Entry:
 
     def load(self) -> type[Bonus]:
         module, name = self.path.split(":")
-        return getattr(importlib.import_module(module), name)
+        kind: type[Bonus] = getattr(importlib.import_module(module), name)
+        return kind
 
 
 BONUSES = {
@@ -243,8 +244,8 @@ COMBINED = Entry("ex2.bonuses.combined:Combined", "several at once, each on its 
 
 def make_bonus(
     name: str,
-    observation_space: spaces.Space,
-    action_space: spaces.Space,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
     settings: Settings | None = None,
     *,
     seed: int = 0,
@@ -331,7 +332,9 @@ def check_device(name: str) -> None:
         raise UsageError(f"The device {name!r} is not there: PyTorch sees no GPU, use cpu.")
 
 
-def as_bonus(bonus: Bonus | str, observation_space: spaces.Space, action_space: spaces.Space, **settings: Any) -> Bonus:
+def as_bonus(
+    bonus: Bonus | str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **settings: Any
+) -> Bonus:
     """The bonus itself, or one built by name; settings go with a name only."""
     if isinstance(bonus, str):
         return make_bonus(bonus, observation_space, action_space, **settings)

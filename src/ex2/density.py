@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonus import check_device, make_bonus
 from ex2.bonuses.exemplar.kernel import KernelExemplarSettings, KernelSum
@@ -49,7 +50,7 @@ RESOLUTION = 1e-12  # of a middle: deviations below it are float64's rounding
 FARTHEST = 1e300  # deviations that a number is away at the most
 
 
-class ExemplarDensity(DensityMixin, BaseEstimator):
+class ExemplarDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A density, estimated by telling points apart.
 
     Columns are scaled by their middle and deviation, both without the outermost 1 %, and beyond 5 deviations like logarithms
@@ -180,7 +181,7 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         self.threshold_ = float(np.quantile(self._strangeness(some), 1.0 - self.contamination))
         return self
 
-    def _points(self, X: np.ndarray) -> torch.Tensor:
+    def _points(self, X: Array) -> torch.Tensor:
         """Rows in deviations, on the device."""
         with np.errstate(over="ignore"):
             scaled = np.clip((X - self.middle_) / self.scale_, -FARTHEST, FARTHEST)
@@ -215,18 +216,19 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
         model.networks.double()  # so that a row's score does not depend on the rows that are scored with it
         return model
 
-    def score_samples(self, X: Any) -> np.ndarray:
+    def score_samples(self, X: Any) -> Array:
         """The log density of each row of X: normalised with state noise, proportional with latent noise. [m, d] -> [m]"""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         points = self._points(X)
         if isinstance(self.model_, KernelSum):
-            found = self.model_.log_visits(points).cpu().numpy() - np.log(self.model_.counts.sum().item())
-            return found + self._peak(X)
-        found = self.model_.log_density(points).double().numpy()
+            visits = self.model_.log_visits(points).cpu().numpy() - np.log(self.model_.counts.sum().item())
+            density: Array = visits + self._peak(X)
+            return density
+        found: Array = self.model_.log_density(points).double().numpy()
         return found if self.noise == "latent" else found + self._peak(X)
 
-    def _peak(self, X: np.ndarray) -> np.ndarray:
+    def _peak(self, X: Array) -> Array:
         """log q(0) in the units of the data, and by how much the tails are compressed, [m]."""
         spread = np.log(self.scale_).sum()
         if isinstance(self.model_, ExemplarModel):
@@ -234,33 +236,35 @@ class ExemplarDensity(DensityMixin, BaseEstimator):
             spread = spread + np.log(stem.spread().double().cpu().numpy()).sum()
         with np.errstate(over="ignore"):
             far = np.clip(np.abs(X - self.middle_) / self.scale_ / TAIL, 1.0, FARTHEST)
-        return log_kernel_peak(self.smoothing_, X.shape[1]) - spread - np.log(far).sum(1)
+        peak: Array = log_kernel_peak(self.smoothing_, X.shape[1]) - spread - np.log(far).sum(1)
+        return peak
 
-    def _strangeness(self, which: np.ndarray) -> np.ndarray:
+    def _strangeness(self, which: Array) -> Array:
         """Minus the log density of some rows of the fit; in the closed form each without itself."""
         X = self._rows[which]
         if not isinstance(self.model_, KernelSum):
             return -self.score_samples(X)
         others = self.model_.log_visits_of_others(self._points(X), torch.as_tensor(which)).cpu().numpy()
         others = np.maximum(others, -FARTHEST)  # of a row that is all there is
-        return -(others - np.log(max(len(self._rows) - 1, 1)) + self._peak(X))
+        density: Array = others - np.log(max(len(self._rows) - 1, 1)) + self._peak(X)
+        return -density
 
     @property
-    def decision_scores_(self) -> np.ndarray:
+    def decision_scores_(self) -> Array:
         """How strange the rows of the fit are; computed whenever it is asked for."""
         check_is_fitted(self)
         return self._strangeness(np.arange(len(self._rows)))
 
     @property
-    def labels_(self) -> np.ndarray:
+    def labels_(self) -> Array:
         """1 for the outliers among the rows of the fit, 0 for the others."""
         return (self.decision_scores_ > self.threshold_).astype(int)
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Array:
         """How strange each row of X is: minus its log density. [m, d] -> [m]"""
         return -self.score_samples(X)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Array:
         """1 for a row that is stranger than the threshold of the fit, 0 for others. [m, d] -> [m]"""
         return (self.decision_function(X) > self.threshold_).astype(int)
 

@@ -28,7 +28,7 @@ class Part:
     """A part of an observation: where it lies in dicts and tuples, its space, and how much of a row it takes."""
 
     path: tuple[Any, ...]
-    space: spaces.Space
+    space: spaces.Space[Any]
     shape: tuple[int, int, int] | None
     """Of a picture: channels, height, width."""
     channels_last: bool
@@ -38,7 +38,8 @@ class Part:
     def of(self, observations: Observations) -> Tensor:
         for step in self.path:
             observations = observations[step]
-        return observations
+        part: Tensor = observations
+        return part
 
     def picture(self, pixels: Tensor) -> Tensor:
         """Pixels [M, width] as they are stored -> [M, channels, height, width]."""
@@ -66,8 +67,8 @@ class Inputs:
 
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
         of: str = "state",
         action_scale: float = 1.0,
         entries: Sequence[int | str] | None = None,
@@ -179,7 +180,7 @@ class Inputs:
         return pictures, numbers.view(torch.float32)
 
 
-def _parts(space: spaces.Space, path: tuple[Any, ...], chosen: Sequence[Any] | None = None) -> Iterator[Part]:
+def _parts(space: spaces.Space[Any], path: tuple[Any, ...], chosen: Sequence[Any] | None = None) -> Iterator[Part]:
     """The parts of a space, dicts by their keys in order; of the outermost one, those that are chosen."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield _part(path, space)
@@ -192,7 +193,7 @@ def _parts(space: spaces.Space, path: tuple[Any, ...], chosen: Sequence[Any] | N
         yield from _parts(space.spaces[key], (*path, key))  # type: ignore[index]
 
 
-def _part(path: tuple[Any, ...], space: spaces.Space) -> Part:
+def _part(path: tuple[Any, ...], space: spaces.Space[Any]) -> Part:
     name = "observation" + "".join(f"[{step!r}]" for step in path)
     _plain(space, name, "choose other parts by entries=[...], or leave it out of the observation")
     shape = space.shape or ()
@@ -207,8 +208,8 @@ def _part(path: tuple[Any, ...], space: spaces.Space) -> Part:
 
 
 def _plain(
-    space: spaces.Space, role: str, remedy: str = "flatten it with gymnasium.wrappers.FlattenObservation"
-) -> spaces.Space:
+    space: spaces.Space[Any], role: str, remedy: str = "flatten it with gymnasium.wrappers.FlattenObservation"
+) -> spaces.Space[Any]:
     """The space itself, if its values are numbers of one shape."""
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise UsageError(
@@ -231,18 +232,18 @@ def _found(values: Observations, part: Part, name: str) -> Tensor:
     return found
 
 
-def is_bounded(space: spaces.Space) -> bool:
+def is_bounded(space: spaces.Space[Any]) -> bool:
     """Whether a space has bounds to scale by; those of many environments are the largest numbers there are."""
     return not isinstance(space, spaces.Box) or bool(np.abs([space.low, space.high], dtype=np.float64).max() < LARGEST_BOUND)
 
 
-def _width(space: spaces.Space) -> int:
+def _width(space: spaces.Space[Any]) -> int:
     if isinstance(space, spaces.Discrete):
         return int(space.n) if int(space.n) <= MOST_PLACES else max(int(space.n) - 1, 1).bit_length()
     return int(np.prod(space.shape))  # type: ignore[arg-type]
 
 
-def _bounds(space: spaces.Space, like: Tensor) -> tuple[Tensor, Tensor] | None:
+def _bounds(space: spaces.Space[Any], like: Tensor) -> tuple[Tensor, Tensor] | None:
     """The lowest value of each number, and how many units its reach is; None without bounds."""
     if isinstance(space, spaces.MultiDiscrete):
         low, reach = space.start.reshape(-1), np.maximum(space.nvec.reshape(-1) - 1, 1)
@@ -257,7 +258,7 @@ def _bounds(space: spaces.Space, like: Tensor) -> tuple[Tensor, Tensor] | None:
     return bottom, wide
 
 
-def _encode(values: Tensor, space: spaces.Space, leading: int, clip: bool = False) -> Tensor:
+def _encode(values: Tensor, space: spaces.Space[Any], leading: int, clip: bool = False) -> Tensor:
     """Values of a space as rows of float32: one-hot if discrete, from -1 to 1 if bounded.
 
     With `clip` nothing counts that lies outside of the bounds, and without bounds numbers beyond 5 count like logarithms.
@@ -289,7 +290,7 @@ def compressed(values: Tensor) -> Tensor:
     return values
 
 
-def _bytes(values: Tensor, space: spaces.Space) -> Tensor:
+def _bytes(values: Tensor, space: spaces.Space[Any]) -> Tensor:
     """A picture [..., a, b, c] as bytes [..., a * b * c]: its own, or its numbers from the lowest to the highest."""
     flat = values.flatten(values.ndim - len(space.shape or ()))
     if values.dtype == torch.uint8:
@@ -299,7 +300,7 @@ def _bytes(values: Tensor, space: spaces.Space) -> Tensor:
     return ((flat.double() - bounds[0]) / bounds[1] * 255.0).clamp(0.0, 255.0).round().to(torch.uint8)
 
 
-def _check(values: Tensor, space: spaces.Space, name: str) -> None:
+def _check(values: Tensor, space: spaces.Space[Any], name: str) -> None:
     shape = tuple(space.shape or ())
     if tuple(values.shape[2:]) != shape and not (shape == () and tuple(values.shape[2:]) == (1,)):
         raise UsageError(f"{name} has shape {tuple(values.shape)}, expected [T, N, *{shape}] as in {space}.")

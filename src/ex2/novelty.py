@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonuses.none import NoBonus
 from ex2.errors import UsageError
@@ -23,7 +24,6 @@ from ex2.tasks.map import Map
 from ex2.training.environments import environments
 from ex2.training.run import Loaded, Run
 
-Array = np.ndarray
 SHOWN = 5  # frames of each end
 PLAYERS = 8  # episodes that are looked at
 MOST_STEPS = 500  # of each
@@ -67,7 +67,7 @@ def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int
         return save(figure, Path(path) if path is not None else run.folder / "novelty.png")
 
 
-def watch(loaded: Loaded, env: VectorEnv, seed: int, steps: int, arena: Map | None = None) -> Watched:
+def watch(loaded: Loaded, env: VectorEnv[Any, Any, Any], seed: int, steps: int, arena: Map | None = None) -> Watched:
     """An agent's episodes, rated by its bonus as it is: nothing is learned from them."""
     generator = torch.Generator().manual_seed(seed)
     observation, infos = env.reset(seed=seed)
@@ -127,13 +127,15 @@ def extremes(watched: Watched, count: int = SHOWN) -> tuple[list[tuple[int, int]
     return apart(order), apart(order[::-1])
 
 
-def _picture(env: VectorEnv, watched: Watched, at: tuple[int, int]) -> Array | None:
+def _picture(env: VectorEnv[Any, Any, Any], watched: Watched, at: tuple[int, int]) -> Array | None:
     """What there is to see: the observation itself, or the state as the task draws it; None without OpenGL."""
     if watched.states is None:
         seen = watched.observations[at]
-        return seen[-1] if seen.shape[0] < seen.shape[2] else seen
+        last: Array = seen[-1] if seen.shape[0] < seen.shape[2] else seen
+        return last
     try:
-        return env.unwrapped.task.draw(watched.states[at])
+        drawn: Array = env.unwrapped.task.draw(watched.states[at])
+        return drawn
     except UsageError:
         return None
 

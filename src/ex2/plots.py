@@ -12,6 +12,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
+from ex2.arrays import Array
 from ex2.bonus import DensityBonus
 from ex2.density import ExemplarDensity
 from ex2.errors import UsageError
@@ -108,19 +109,20 @@ def _whole(run: Run) -> bool:
     return getattr(run.config.bonus_settings, "entries", None) is None
 
 
-def _within(arena: Map, values: np.ndarray) -> np.ndarray:
+def _within(arena: Map, values: Array) -> Array:
     """Values [cells, cells] where an agent can be, NaN elsewhere."""
     return values if arena.reachable is None else np.where(arena.reachable(len(values)), values, np.nan)
 
 
-def toy(count: int, random: np.random.Generator) -> np.ndarray:
+def toy(count: int, random: np.random.Generator) -> Array:
     """Points on a spiral of three arms, [count, 2]."""
     along = np.sqrt(random.random(count))
     angle = 2.5 * along + 2 * np.pi / 3 * random.integers(3, size=count)
-    return 3 * along[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + random.normal(0, 0.1, (count, 2))
+    points: Array = 3 * along[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + random.normal(0, 0.1, (count, 2))
+    return points
 
 
-def visit_map(bonus: DensityBonus, cells: int) -> np.ndarray:
+def visit_map(bonus: DensityBonus, cells: int) -> Array:
     """The logarithm of the share of remembered states in each cell of the space, [cells, cells] with y first."""
     places = bonus.replay.rows()[:, :2].numpy()
     visits, _, _ = np.histogram2d(places[:, 0], places[:, 1], bins=cells, range=[[-1, 1], [-1, 1]])
@@ -139,7 +141,7 @@ def _draw_maps(figure: Figure, axes: Any, bonus: DensityBonus, arena: Map) -> No
         _draw_map(figure, axis, title, values, arena, colours)
 
 
-def _draw_map(figure: FigureBase, axis: Axes, title: str, values: np.ndarray, arena: Map, colours: str, **limits: Any) -> None:
+def _draw_map(figure: FigureBase, axis: Axes, title: str, values: Array, arena: Map, colours: str, **limits: Any) -> None:
     """Values [cells, cells] over the arena, with its walls, start and goal."""
     image = axis.imshow(values, origin="lower", extent=arena.extent, cmap=colours, **limits)
     bar = figure.colorbar(image, ax=axis, shrink=0.75, pad=0.02)
@@ -164,7 +166,7 @@ def plain(axis: Axes, title: str) -> None:
     axis.spines[:].set_visible(False)
 
 
-def density_map(bonus: DensityBonus, cells: int) -> np.ndarray:
+def density_map(bonus: DensityBonus, cells: int) -> Array:
     """log p over a two-dimensional observation space, [cells, cells] with y first; averaged over remembered actions."""
     middle = (torch.arange(cells) + 0.5) / cells * 2 - 1
     y, x = torch.meshgrid(middle, middle, indexing="ij")

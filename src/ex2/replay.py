@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 
 BLOCK = 4_096  # rows that are kept aside at a time
@@ -122,7 +122,7 @@ class Snapshot:
         self.shape, self.dtype = tuple(rows.shape), rows[:0].numpy().dtype
         self._lock = fifo._lock
         self._bytes = rows.view(torch.uint8).numpy()
-        self._kept: dict[int, np.ndarray] = {}
+        self._kept: dict[int, Array] = {}
         fifo._snapshots.add(self)
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class Snapshot:
     def nbytes(self) -> int:
         return self._bytes.nbytes
 
-    def take(self, index: np.ndarray) -> np.ndarray:
+    def take(self, index: Array) -> Array:
         """The bytes of some rows, [len(index), bytes of a row]."""
         with self._lock:
             some = self._bytes[index]

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.errors import unknown
 from ex2.settings import Settings, setting
@@ -83,12 +83,12 @@ class Weight(Settings):
 class Shaped:
     """What a bonus adds to a batch [T, N]: the centred scores, what they weigh, and what there is to report."""
 
-    scores: np.ndarray
+    scores: Array
     weight: float
     metrics: dict[str, float]
 
     @property
-    def bonuses(self) -> np.ndarray:
+    def bonuses(self) -> Array:
         """What is added to the rewards: weight * (score - centre)."""
         return self.weight * self.scores
 

@@ -9,18 +9,25 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
 from torch import Tensor, nn
 
+from ex2.arrays import Array
 from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus
-from ex2.errors import UsageError, unknown
+from ex2.errors import UsageError, missing_extra, unknown
 from ex2.shaping import CENTRES, Weight, shape
 from ex2.training.returns import Stream
 from ex2.training.rollout import Observations
+
+try:
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "stable_baselines3":
+        raise
+    raise missing_extra("sb3", "stable_baselines3") from None
 
 
 def stacked(observations: Sequence[Any]) -> Any:
@@ -216,7 +223,7 @@ class BonusCallback(BaseCallback):
             return {key: self._held_first(held[key], like[key]) for key in held}
         return held[0].reshape(like.shape)
 
-    def _stream_advantages(self, scores: np.ndarray) -> np.ndarray:
+    def _stream_advantages(self, scores: Array) -> Array:
         """The advantages of a bonus whose returns go on over the ends of episodes."""
         assert isinstance(self.model, OnPolicyAlgorithm)
         assert self.stream is not None

@@ -71,7 +71,8 @@ class IntrinsicCuriosity(ErrorBonus):
         discrete = isinstance(self.inputs.action_space, spaces.Discrete)
         inverse = cross_entropy(answers, action) if discrete else mse_loss(answers, action)
         share = self.settings.forward_share
-        return (1.0 - share) * inverse + share * error.mean()
+        loss: Tensor = (1.0 - share) * inverse + share * error.mean()
+        return loss
 
     @torch.no_grad()
     def errors(self, batch: Batch) -> Tensor:

@@ -39,7 +39,8 @@ class Distillation(nn.Module):
         seen = self.target.standardised(rows)
         with torch.no_grad():
             answers = self.target_head(self.target.see(*seen))
-        return (self.predictor_head(self.predictor.see(*seen)) - answers).square().mean(1)
+        errors: Tensor = self.predictor_head(self.predictor.see(*seen)) - answers
+        return errors.square().mean(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,8 @@ class RandomDistillation(ErrorBonus):
         return Distillation(self.inputs, self.settings.hidden, self.settings.outputs)
 
     def loss(self, *fields: Tensor) -> Tensor:
-        return self.networks(fields[0]).mean()
+        errors: Tensor = self.networks(fields[0])
+        return errors.mean()
 
     @torch.no_grad()
     def errors(self, batch: Batch) -> Tensor:

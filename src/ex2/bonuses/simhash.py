@@ -49,7 +49,8 @@ class Autoencoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         seen = self.stem(rows)
-        return self.encoder(seen[:, : seen.shape[1] - self.beside]).sigmoid()
+        logits: Tensor = self.encoder(seen[:, : seen.shape[1] - self.beside])
+        return logits.sigmoid()
 
     def coarse(self, rows: Tensor) -> Tensor:
         """The frames of rows [M, row] at 16 x 16 pixels in [0, 1], [M, channels * 256]."""

@@ -132,7 +132,7 @@ def task_map(name: str) -> Map | None:
     return module.make_map() if hasattr(module, "make_map") else None
 
 
-def make_vector_env(name: str, num_envs: int, **settings: Any) -> VectorEnv:
+def make_vector_env(name: str, num_envs: int, **settings: Any) -> VectorEnv[Any, Any, Any]:
     """A batch of environments of a task, through Gymnasium's vector entry point."""
     task = _installed(name)
     return gymnasium.make_vec(task.env_id, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings)

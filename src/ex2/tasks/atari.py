@@ -14,11 +14,11 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.tasks.rules import check_actions, check_order, check_over, chosen, drawable, metadata, seeds_for
 from ex2.tasks.single import Single
 
-Array = np.ndarray
 SIZE = 42  # pixels a side of a frame
 STACK = 4  # frames in an observation, the newest last
 FRAMES = 4  # of the game for each action

@@ -27,13 +27,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from PIL import Image
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.tasks.doom_map import START, VEST, find_map, walls
 from ex2.tasks.map import Map
 from ex2.tasks.rules import check_actions, check_order, check_over, chosen, drawable, last_observations, metadata, seeds_for
 from ex2.tasks.single import Single
 
-Array = np.ndarray
 TICS = 10  # of 1/35 s for each action
 EPISODE_TICS = 2_100
 EPISODE_STEPS = EPISODE_TICS // TICS

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import vizdoom
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 
-Array = np.ndarray
 START = (240.0, -176.0)  # map units
 VEST = (1040.0, -352.0)
 HEADINGS = 0.01  # of a full turn: the player faces 0 to 3.6 degrees, 0 is along +x
@@ -108,9 +108,10 @@ def walls() -> Array:
     """The ends of the map's walls, [M, 2, 2]."""
     lumps = dict(read_lumps(installed_map().read_bytes()))
     text = next(content for name, content in lumps.items() if name.startswith(b"TEXTMAP")).decode()
-    corners = np.array([[float(block["x"]), float(block["y"])] for block in blocks(text, "vertex")])
+    corners: Array = np.array([[float(block["x"]), float(block["y"])] for block in blocks(text, "vertex")])
     lines = [[int(block["v1"]), int(block["v2"])] for block in blocks(text, "linedef") if block.get("twosided") != "true"]
-    return corners[np.array(lines)]
+    walls: Array = corners[np.array(lines)]
+    return walls
 
 
 def cache_folder() -> Path:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import mujoco
 import numpy as np
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 
-Array = np.ndarray
 SCREEN_HEIGHT, SCREEN_WIDTH = 240, 320  # pixels
 
 
@@ -19,7 +19,8 @@ def segment_distance(points: Array, begin: Array, end: Array) -> Array:
     """[..., 2] -> [...]: how far points are from the line between two points, which may be one."""
     length = max(float((end - begin) @ (end - begin)), 1e-12)
     along = np.clip((points - begin) @ (end - begin) / length, 0.0, 1.0)
-    return np.linalg.norm(points - begin - along[..., None] * (end - begin), axis=-1)
+    distance: Array = np.linalg.norm(points - begin - along[..., None] * (end - begin), axis=-1)
+    return distance
 
 
 class Canvas:

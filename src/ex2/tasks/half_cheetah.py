@@ -14,10 +14,11 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.tasks.drawing import Screen
 from ex2.tasks.map import Map
-from ex2.tasks.mujoco_batch import Array, MujocoTask, MujocoVectorEnv, PlanarBody, single
+from ex2.tasks.mujoco_batch import MujocoTask, MujocoVectorEnv, PlanarBody, single
 from ex2.tasks.rules import drawable
 from ex2.tasks.single import Single
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-Array = np.ndarray
+from ex2.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,9 +14,10 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from ex2.arrays import Array
 from ex2.tasks.drawing import Canvas, segment_distance
 from ex2.tasks.map import Map
-from ex2.tasks.mujoco_batch import Array, MujocoTask, MujocoVectorEnv, single
+from ex2.tasks.mujoco_batch import MujocoTask, MujocoVectorEnv, single
 from ex2.tasks.rules import drawable
 from ex2.tasks.single import Single
 
@@ -60,7 +61,8 @@ def reachable(cells: int) -> Array:
     """bool [cells, cells], y first: where the middle of the ball can be."""
     middle = ((np.arange(cells) + 0.5) / cells * 2 - 1) * HALF_WIDTH
     points = np.stack(np.meshgrid(middle, middle), axis=-1)
-    return np.min([segment_distance(points, *wall) for wall in WALLS], axis=0) > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
+    distance: Array = np.min([segment_distance(points, *wall) for wall in WALLS], axis=0)
+    return distance > BALL_RADIUS + WALL_RADIUS - HALF_WIDTH / cells
 
 
 class Maze(MujocoTask):

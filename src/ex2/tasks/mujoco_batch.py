@@ -21,11 +21,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from mujoco.rollout import Rollout
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.tasks.rules import check_order, check_over, chosen, last_observations, metadata, seeds_for
 from ex2.tasks.single import Single
 
-Array = np.ndarray
 CONTROL = mujoco.mjtState.mjSTATE_CTRL.value
 THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread costs more than it saves
 

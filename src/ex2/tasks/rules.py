@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ex2.arrays import Array
 from ex2.errors import UsageError, unknown
 
-Array = np.ndarray
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 RENDER_MODES = ["rgb_array"]
 
@@ -34,7 +34,7 @@ def metadata(frames_per_second: float, autoreset_mode: AutoresetMode | str, rend
     return {"render_modes": RENDER_MODES, "render_fps": frames_per_second, "autoreset_mode": known[autoreset_mode]}
 
 
-def check_order(env: VectorEnv, call: str, begun: bool) -> None:
+def check_order(env: VectorEnv[Any, Any, Any], call: str, begun: bool) -> None:
     """Refuses a call after `close`, or before the first reset."""
     if env.closed:
         raise UsageError(f"{call} was called after close: make the environment anew.")
@@ -71,10 +71,10 @@ def chosen(options: dict[str, Any] | None, num_envs: int, begun: bool) -> Array:
     return mask
 
 
-def last_observations(observations: Array, ended: Array) -> dict[str, Any]:
+def last_observations(observations: Array | Sequence[Any], ended: Array) -> dict[str, Any]:
     """What `infos` hold where episodes ended in the step that begins new ones."""
     last = np.full(len(ended), None, dtype=object)
-    for index in np.flatnonzero(ended):
+    for index in np.flatnonzero(ended).tolist():
         last[index] = observations[index]
     return {"final_obs": last, "_final_obs": ended}
 

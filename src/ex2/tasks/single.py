@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-Array = np.ndarray
+from ex2.arrays import Array
 
 
 class Single(gymnasium.Env[Array, Any]):
@@ -18,7 +18,7 @@ class Single(gymnasium.Env[Array, Any]):
     A reset after `close` makes the batch anew: Stable-Baselines3's checker closes an environment and goes on with it.
     """
 
-    def __init__(self, make: Callable[[], VectorEnv]) -> None:
+    def __init__(self, make: Callable[[], VectorEnv[Any, Any, Any]]) -> None:
         self._make = make
         self.batch = batch = make()
         self.render_mode = batch.render_mode

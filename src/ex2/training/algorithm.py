@@ -6,15 +6,14 @@ import abc
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
+from ex2.arrays import Array
 from ex2.settings import Settings, setting
 from ex2.training.policy import Policy
 from ex2.training.returns import load_moments
 from ex2.training.rollout import Rollout
 
-Array = np.ndarray
 Metrics = dict[str, float]
 
 

@@ -25,6 +25,7 @@ import zstandard
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.replay import Snapshot, snapshots
 
@@ -103,14 +104,14 @@ def load(path: Path) -> Any:
         raise CheckpointError(f"The checkpoint {path} is damaged or no checkpoint at all ({error}).") from None
 
 
-Leaf = np.ndarray | Snapshot
+Leaf = Array | Snapshot
 
 
 def _write(path: Path, structure: Any, leaves: list[Leaf]) -> None:
     draft = path.with_name(path.name + ".draft")
     with _writing:
         try:
-            arrays: dict[str, np.ndarray] = {}
+            arrays: dict[str, Array] = {}
             packings: dict[str, Any] = {}
             for index, leaf in enumerate(leaves):
                 packed = _pack(leaf)
@@ -131,7 +132,7 @@ def _write(path: Path, structure: Any, leaves: list[Leaf]) -> None:
             raise CheckpointError(f"The checkpoint {path} could not be written ({error}): {kept}.") from None
 
 
-def _digest(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
+def _digest(metadata: dict[str, str], arrays: dict[str, Array]) -> str:
     """Of everything that a checkpoint says."""
     digest = hashlib.blake2b(digest_size=32)
     digest.update(json.dumps([metadata[name] for name in ("format", "structure", "packed")]).encode())
@@ -159,7 +160,7 @@ def _encode(value: Any, leaves: list[Leaf], copied: bool) -> Any:
     raise TypeError(f"A checkpoint cannot hold {type(value).__name__}.")
 
 
-def _decode(node: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _decode(node: Any, arrays: dict[str, Array]) -> Any:
     if not isinstance(node, dict):
         return node
     ((kind, content),) = node.items()
@@ -173,7 +174,7 @@ def _decode(node: Any, arrays: dict[str, np.ndarray]) -> Any:
     return tuple(items) if kind == "tuple" else items
 
 
-def _own(array: np.ndarray) -> np.ndarray:
+def _own(array: Array) -> Array:
     return array if array.flags.writeable and array.flags.owndata else array.copy()
 
 
@@ -186,10 +187,10 @@ class _Rows:
         self._take = leaf.take if isinstance(leaf, Snapshot) else leaf.reshape(self.count, -1).view(np.uint8).__getitem__
         self.step = max(1, CHUNK // self.width)
 
-    def take(self, index: np.ndarray) -> np.ndarray:
+    def take(self, index: Array) -> Array:
         return self._take(index)
 
-    def first(self) -> np.ndarray:
+    def first(self) -> Array:
         """For each row the first one that is equal to it, [count]."""
         every = np.arange(self.count, dtype=np.uint32)
         if self.width < NARROW:
@@ -207,7 +208,7 @@ class _Rows:
             first[some[~equal]] = some[~equal]  # the same hash by chance
         return first
 
-    def distances(self, kept: np.ndarray) -> list[int]:
+    def distances(self, kept: Array) -> list[int]:
         """How far back in its row each byte's reference is: those that make a sample smallest, one after the other."""
         if self.width < NARROW:
             return []
@@ -227,18 +228,18 @@ class _Rows:
         return chosen
 
 
-def _whole(snapshot: Snapshot) -> np.ndarray:
+def _whole(snapshot: Snapshot) -> Array:
     return snapshot.take(np.arange(len(snapshot))).view(snapshot.dtype).reshape(snapshot.shape)
 
 
-def _less(rows: np.ndarray, distance: int) -> np.ndarray:
+def _less(rows: Array, distance: int) -> Array:
     """Each byte less the one so many places before it in its row."""
     less = rows.copy()
     less[:, distance:] -= rows[:, :-distance]
     return less
 
 
-def _more(rows: np.ndarray, distance: int) -> None:
+def _more(rows: Array, distance: int) -> None:
     """The reverse of `_less`, in place."""
     parts = rows.reshape(len(rows), -1, distance)
     if distance < 16:
@@ -248,7 +249,7 @@ def _more(rows: np.ndarray, distance: int) -> None:
             parts[:, place] += parts[:, place - 1]
 
 
-def _pack(leaf: Leaf) -> tuple[np.ndarray, dict[str, Any]] | None:
+def _pack(leaf: Leaf) -> tuple[Array, dict[str, Any]] | None:
     """An array's bytes, packed, and what it takes to unpack them; None if that does not make it smaller by a tenth."""
     if leaf.nbytes < SMALLEST:
         return None
@@ -273,14 +274,14 @@ def _pack(leaf: Leaf) -> tuple[np.ndarray, dict[str, Any]] | None:
     return np.frombuffer(b"".join(parts), np.uint8), packing
 
 
-def _unpack(packed: np.ndarray, dtype: str, shape: list[int], distances: list[int]) -> np.ndarray:
+def _unpack(packed: Array, dtype: str, shape: list[int], distances: list[int]) -> Array:
     array = np.empty(shape, np.dtype(dtype))
     rows = array.reshape(len(array), -1).view(np.uint8)
     every = np.arange(len(rows), dtype=np.uint32)
     step = max(1, CHUNK // rows.shape[1])
     with zstandard.ZstdDecompressor().stream_reader(packed.data) as stream:
 
-        def read(into: np.ndarray) -> np.ndarray:
+        def read(into: Array) -> Array:
             if stream.readinto(into.reshape(-1).view(np.uint8).data) != into.nbytes:
                 raise ValueError("a packed array ends early")
             return into

@@ -7,7 +7,7 @@ and the curvature of the divergence, which TRPO's Fisher matrix is made of.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ class Distribution(Protocol):
 class Categorical:
     """Over the choices of a Discrete space; the parameters are logits."""
 
-    def __init__(self, space: spaces.Discrete) -> None:
+    def __init__(self, space: spaces.Discrete[Any]) -> None:
         self.width, self.start = int(space.n), int(space.start)
 
     def noise(self, steps: int, envs: int, generator: torch.Generator) -> Tensor:
@@ -123,10 +123,11 @@ class Gaussian:
         return torch.cat([by_mean * precision, 2.0 * by_log_std], 1) / self.size
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        return np.minimum(np.maximum(actions, self.low), self.high)
+        within: np.ndarray = np.minimum(np.maximum(actions, self.low), self.high)
+        return within
 
 
-def distribution_of(space: spaces.Space) -> Distribution:
+def distribution_of(space: spaces.Space[Any]) -> Distribution:
     """The distribution for a space of actions."""
     if isinstance(space, spaces.Discrete):
         return Categorical(space)

@@ -14,7 +14,7 @@ from ex2.tasks import TASKS, make_vector_env
 from ex2.training.config import Config
 
 
-def environments(config: Config, count: int, **settings: Any) -> VectorEnv:
+def environments(config: Config, count: int, **settings: Any) -> VectorEnv[Any, Any, Any]:
     """So many environments of a run's task, with its settings; episodes that end begin anew in the same step."""
     own = {**config.task_settings, **settings}
     if config.task not in TASKS:
@@ -30,10 +30,10 @@ def environments(config: Config, count: int, **settings: Any) -> VectorEnv:
         raise UsageError(f"The task {config.task!r} does not take these settings ({error}).") from None
 
 
-def groups_of(config: Config) -> list[VectorEnv]:
+def groups_of(config: Config) -> list[VectorEnv[Any, Any, Any]]:
     """The environments of a run, in as many groups as its configuration says."""
     first = -(-config.num_envs // config.groups)
-    made: list[VectorEnv] = []
+    made: list[VectorEnv[Any, Any, Any]] = []
     try:
         for count in [first, config.num_envs - first][: config.groups]:
             made.append(environments(config, count))
@@ -44,7 +44,7 @@ def groups_of(config: Config) -> list[VectorEnv]:
     return made
 
 
-def _copies(env_id: str, count: int, settings: dict[str, Any]) -> VectorEnv:
+def _copies(env_id: str, count: int, settings: dict[str, Any]) -> VectorEnv[Any, Any, Any]:
     """Copies of an environment, stepped one after the other; Dict and Tuple observations as one vector."""
     try:
         flat = isinstance(gymnasium.make(env_id, **settings).observation_space, spaces.Dict | spaces.Tuple)

@@ -43,7 +43,9 @@ def evaluate(
         return play(env, lambda seen: policy.act(seen, generator, deterministic), episodes, seed, video)
 
 
-def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None) -> list[float]:
+def play(
+    env: VectorEnv[Any, Any, Any], act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None
+) -> list[float]:
     """The returns of `episodes` episodes, as many at once as there are environments; the first one is filmed.
 
     Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
@@ -67,7 +69,7 @@ def play(env: VectorEnv, act: Callable[[Any], Any], episodes: int, seed: int, vi
         return [returns[number] for number in range(episodes)]
 
 
-def _first_picture(env: VectorEnv) -> Any:
+def _first_picture(env: VectorEnv[Any, Any, Any]) -> Any:
     """What the first environment shows; a batch that can draw one alone need not draw them all."""
     draw = getattr(env.unwrapped, "draw", None)
     return draw(0) if draw is not None else env.render()[0]  # type: ignore[index]

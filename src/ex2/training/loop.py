@@ -123,7 +123,7 @@ class Trainer:
             self.collector.begin(int(seeds.generate_state(1)[0] >> 1))
 
 
-def build_policy(config: Config, observation_space: Space, action_space: Space) -> Policy:
+def build_policy(config: Config, observation_space: Space[Any], action_space: Space[Any]) -> Policy:
     """A run's policy, from its spaces."""
     shape = observation_space.shape or ()
     if config.stack > 1 and (len(shape) != 3 or shape[0] != config.stack):
@@ -137,7 +137,7 @@ def build_policy(config: Config, observation_space: Space, action_space: Space) 
     return policy
 
 
-def build_bonus(config: Config, observation_space: Space, action_space: Space) -> Bonus:
+def build_bonus(config: Config, observation_space: Space[Any], action_space: Space[Any]) -> Bonus:
     """A run's bonus, from its spaces; of a stack of frames it sees the last one."""
     if config.stack > 1:
         assert isinstance(observation_space, Box)

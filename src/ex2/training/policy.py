@@ -76,7 +76,8 @@ class Standardised(nn.Module):
         self.moments = moments
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.moments(observations).clamp(-CLIPPED_AT, CLIPPED_AT)
+        seen: Tensor = self.moments(observations)
+        return seen.clamp(-CLIPPED_AT, CLIPPED_AT)
 
 
 class Outputs(nn.Module):
@@ -101,8 +102,8 @@ class Policy(nn.Module):
 
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
+        observation_space: spaces.Space[object],
+        action_space: spaces.Space[object],
         settings: PolicySettings,
         episodic: bool = True,
     ) -> None:
@@ -244,26 +245,26 @@ def _convolutions(shape: tuple[int, ...], wanted: tuple[tuple[int, ...], ...]) -
     return [*layers, nn.Flatten()], channels * height * width
 
 
-def _is_picture(space: spaces.Space) -> bool:
+def _is_picture(space: spaces.Space[object]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 
-def _is_bounded_vector(space: spaces.Space) -> bool:
+def _is_bounded_vector(space: spaces.Space[object]) -> bool:
     return is_bounded(space) and np.issubdtype(space.dtype, np.floating)
 
 
-def _channels_last(space: spaces.Space) -> bool:
+def _channels_last(space: spaces.Space[object]) -> bool:
     """Whether a picture's channels are its last dimension, as `ex2.inputs` tells it."""
     assert space.shape is not None
     return space.shape[2] < space.shape[0]
 
 
-def _channels_first(space: spaces.Space) -> tuple[int, ...]:
+def _channels_first(space: spaces.Space[object]) -> tuple[int, ...]:
     assert space.shape is not None
     return (space.shape[2], *space.shape[:2]) if _channels_last(space) else tuple(space.shape)
 
 
-def _width(space: spaces.Space) -> int:
+def _width(space: spaces.Space[object]) -> int:
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise UsageError(f"A policy does not take observations of {space}: use Box, Discrete, MultiDiscrete or MultiBinary.")
     return int(spaces.flatdim(space))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from ex2.arrays import Array
 from ex2.settings import setting
-from ex2.training.algorithm import Algorithm, AlgorithmSettings, Array, Metrics, standardised
+from ex2.training.algorithm import Algorithm, AlgorithmSettings, Metrics, standardised
 from ex2.training.rollout import Rollout
 
 

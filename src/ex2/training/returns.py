@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ex2.arrays import Array
 from ex2.training.rollout import Observations, Rollout
 
-Array = np.ndarray
 STREAM_EPOCHS, STREAM_BATCH, STREAM_RATE = 4, 500, 1e-3  # of the critic of a stream that does not end
 
 

@@ -18,11 +18,11 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor, nn
 
+from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.errors import UsageError
 from ex2.training.policy import Policy
 
-Array = np.ndarray
 SCORE_EPISODES = 20
 """A score is the mean return, without any bonus, of this many last episodes."""
 AT_ONCE = {"cpu": 1_500_000, "cuda": 200_000_000}
@@ -183,11 +183,11 @@ class SeenFrames(Seen):
 class Group:
     """Environments that are stepped together: some of all, `where` says which."""
 
-    def __init__(self, env: VectorEnv, where: slice, pool: ThreadPoolExecutor | None) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], where: slice, pool: ThreadPoolExecutor | None) -> None:
         self.env, self.where, self._pool = env, where, pool
         self.observation: Array = np.zeros(0)
-        self._arriving: Future[Any] | None = None
-        self._arrived: Any = None
+        self._arriving: Future[tuple[Any, ...]] | None = None
+        self._arrived: tuple[Any, ...] = ()
 
     def send(self, actions: Array) -> None:
         if self._pool is None:
@@ -213,7 +213,7 @@ class Collector:
 
     def __init__(
         self,
-        envs: Sequence[VectorEnv],
+        envs: Sequence[VectorEnv[Any, Any, Any]],
         policy: Policy,
         *,
         seed: int,

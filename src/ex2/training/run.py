@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ex2.arrays import Array
 from ex2.bonus import Bonus
 from ex2.errors import UsageError
 from ex2.training import checkpoint
@@ -71,7 +72,7 @@ class Run:
         """What the run was started with."""
         return Config.load(self.folder / CONFIG)
 
-    def history(self) -> dict[str, np.ndarray]:
+    def history(self) -> dict[str, Array]:
         """What was reported, column by column, a number for each iteration; NaN where there was nothing to report."""
         path = self.folder / "metrics.csv"
         if not path.exists():

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from ex2.errors import UsageError
 
 
-def pack_space(space: spaces.Space) -> dict[str, Any]:
+def pack_space(space: spaces.Space[Any]) -> dict[str, Any]:
     """Dicts, arrays and plain values, as a checkpoint holds them.
 
     >>> unpack_space(pack_space(spaces.Discrete(3, start=1)))
@@ -31,7 +31,7 @@ def pack_space(space: spaces.Space) -> dict[str, Any]:
     raise UsageError(f"The space {space} cannot be saved: use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.")
 
 
-def unpack_space(packed: dict[str, Any]) -> spaces.Space:
+def unpack_space(packed: dict[str, Any]) -> spaces.Space[Any]:
     """The space that `pack_space` was given."""
     kind = packed["kind"]
     if kind == "Box":

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ex2.arrays import Array
 from ex2.settings import setting
-from ex2.training.algorithm import Algorithm, AlgorithmSettings, Array, Metrics, standardised
+from ex2.training.algorithm import Algorithm, AlgorithmSettings, Metrics, standardised
 from ex2.training.distributions import Distribution
 from ex2.training.policy import Policy
 from ex2.training.returns import fit_critic, orders

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 
 KINDS = (".mp4", ".gif")
@@ -36,7 +36,7 @@ class Film:
     def __enter__(self) -> Film:
         return self
 
-    def add(self, frame: np.ndarray | None) -> None:
+    def add(self, frame: Array | None) -> None:
         """A frame, uint8 [height, width, 3]."""
         assert frame is not None
         picture = Image.fromarray(frame)

@@ -24,7 +24,8 @@ from torch.nn.functional import softplus
 from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.exemplar import propositions
-from ex2.bonuses.exemplar.model import SCHEDULES, ExemplarModel, ExemplarSettings, Points
+from ex2.bonuses.exemplar.held import Points
+from ex2.bonuses.exemplar.model import SCHEDULES, ExemplarModel, ExemplarSettings
 from ex2.bonuses.exemplar.smoothing import AUTO, gaussian_kl, noise_like, sample_latent
 from ex2.errors import UsageError
 from ex2.networks import Stem, mlp
@@ -83,7 +84,8 @@ class Pair(nn.Module):
     def logit(self, z: Tensor, own_z: Tensor) -> Tensor:
         """The log odds that x is the exemplar, [M], from z and z* [M, latent]."""
         pieces = [z, own_z, (z - own_z).square()] if self.difference else [z, own_z]
-        return self.discriminator(torch.cat(pieces, dim=1)).squeeze(1)
+        logits: Tensor = self.discriminator(torch.cat(pieces, dim=1))
+        return logits.squeeze(1)
 
     def logits(self, z: Tensor, own_z: Tensor) -> Tensor:
         """The log odds of every pair, [N, M] from z [N, latent] and z* [M, latent]: the first layer runs once for each side."""
@@ -93,7 +95,8 @@ class Pair(nn.Module):
         seen = mine[:, None] + other[None]
         if self.difference:
             seen = seen + (z[:, None] - own_z[None]).square() @ first.weight[:, 2 * latent :].T
-        return self.discriminator[1:](seen).squeeze(2)
+        logits: Tensor = self.discriminator[1:](seen)
+        return logits.squeeze(2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,8 @@ def recurring(rows: Tensor, generator: torch.Generator) -> float:
     0.3333333432674408
     """
     key = (rows.double() * torch.randn(rows.shape[1], dtype=torch.float64, generator=generator).to(rows.device)).sum(1)
-    return (key.unique(return_counts=True)[1] > 1).float().mean().item()
+    counts: Tensor = key.unique(return_counts=True)[1]
+    return (counts > 1).float().mean().item()
 
 
 def principal(apart: Tensor, few: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,8 @@ from torch.nn.functional import softplus
 from ex2.batch import Batch
 from ex2.bonus import Metrics
 from ex2.bonuses.exemplar import propositions
-from ex2.bonuses.exemplar.model import ExemplarModel, ExemplarSettings, Points
+from ex2.bonuses.exemplar.held import Points
+from ex2.bonuses.exemplar.model import ExemplarModel, ExemplarSettings
 from ex2.networks import Stem, mlp
 from ex2.settings import setting
 

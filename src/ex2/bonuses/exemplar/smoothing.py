@@ -91,7 +91,7 @@ def rate_by_sigma(points: Tensor, noise: Tensor) -> Callable[[float], float]:
     With y = x + sigma e around x, -|y - x_i|^2 / 2 sigma^2 is -|x - x_i|^2 / 2 sigma^2 - e.(x - x_i) / sigma, but for
     |e|^2 / 2, which log q(y | x) has, too. It is 0 for x_i = x, so that a sum of exponentials is at least 1.
     """
-    points = points - points.mean(0)
+    points, noise = points - points.mean(0), noise.to(points)
     own = points[: len(noise)]
     squares = torch.cdist(own, points, compute_mode="donot_use_mm_for_euclid_dist").square_()
     along = (noise * own).sum(1, keepdim=True) - noise @ points.T
@@ -158,4 +158,4 @@ def adapted(
     found = sigma_of_rate(points, target_rate(now, dimensions) if rate is None else rate, generator)
     if not before:
         return found
-    return sigma * max((found / sigma) ** FOLLOWING, (before / now) ** (CELLS_POWER / max(dimensions, 1.0)))
+    return sigma * max(math.pow(found / sigma, FOLLOWING), math.pow(before / now, CELLS_POWER / max(dimensions, 1.0)))

@@ -14,5 +14,7 @@ from ex2.training.presets.preset import Preset
 def preset_of(task: str) -> Preset:
     """A task's preset; of any other Gymnasium environment, one that its spaces suggest."""
     if task in TASKS:
-        return importlib.import_module(f"ex2.training.presets.{task}").PRESET
-    return importlib.import_module("ex2.training.presets.any_env").preset_for(task)
+        preset: Preset = importlib.import_module(f"ex2.training.presets.{task}").PRESET
+    else:
+        preset = importlib.import_module("ex2.training.presets.any_env").preset_for(task)
+    return preset

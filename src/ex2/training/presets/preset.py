@@ -39,7 +39,7 @@ class Preset(Settings):
     trpo: TRPOSettings = setting(MISSING, "The settings of TRPO.")
     ppo: PPOSettings = setting(MISSING, "The settings of PPO.")
     weight: Weight = setting(MISSING, "Of bonuses whose scores deviate by about 1, and of those that are not in `bonuses`.")
-    bonuses: dict[str, Any] = setting(MISSING, "`Tuned` bonuses by name; all others have their defaults.")
+    bonuses: dict[str, Tuned] = setting(MISSING, "`Tuned` bonuses by name; all others have their defaults.")
 
     def tuned(self, bonus: str) -> Tuned:
         """A bonus on this task. Several at once have the settings of each part, and the weight of scores that deviate by 1, as

@@ -1,0 +1,9 @@
+"""The type of arrays in annotations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
