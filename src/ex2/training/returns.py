@@ -73,7 +73,7 @@ def fit_critic(
                 gradients = [a + b for a, b in zip(gradients, parts, strict=True)] if gradients else list(parts)
                 errors.append(error.detach())
             for weight, gradient in zip(weights, gradients, strict=True):
-                weight.grad = gradient
+                weight.grad = gradient.contiguous()  # a fused Adam wants it laid out as its weight is
             optimizer.step()
     return torch.stack(errors).sum().item() / (len(orders) * len(observations)) if errors else 0.0
 
