@@ -14,7 +14,6 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 import ex2
 from ex2 import TASKS, UsageError, make_vector_env
 from ex2.tasks import task_map
-from ex2.training import loop
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
 SHORT = {"atari": {"episode_steps": 80}}  # episodes that a test can play to their end, by extra
@@ -293,4 +292,4 @@ def test_a_short_training_runs(name, tmp_path):
     few = {"bonus.min_replay": 100, "algo.batch_size": 50}
     result = ex2.train(name, "kernel-exemplar", out=tmp_path / "run", overrides=few, **steps)
     assert result.finished
-    assert loop.history(result.folder)[-1]["bonus/std"] > 0
+    assert ex2.Run(result.folder).history()["bonus/std"][-1] > 0
