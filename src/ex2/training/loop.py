@@ -31,7 +31,6 @@ class Trainer:
     """One run in memory: environments, agent and bonus."""
 
     def __init__(self, config: Config) -> None:
-        torch.set_num_threads(config.threads)
         self.config, self.steps = config, 0
         self.seconds = self.bonus_seconds = 0.0
         seeds = Seeds.of(config.seed)
@@ -62,7 +61,9 @@ class Trainer:
         config, algo, started = self.config, self.config.algo_settings, time.perf_counter()
 
         left = -(-(config.steps - self.steps) // config.num_envs)  # of each environment; the last rollout may be shorter
+        torch.set_num_threads(1)  # the other cores are the environments'
         rollout = self.collector.collect(max(min(config.rollout_steps, left), 1))
+        torch.set_num_threads(config.threads)
         self.steps += rollout.rewards.size
         progress = self.steps / config.steps
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -152,12 +153,23 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    def actor_now(self) -> Callable[[Tensor], Tensor]:
+        """The actor as it is, without what modules do around each layer: for the many small calls of a rollout."""
+        steps = [step for layer in self.actor for step in _plain(layer)]
+
+        def act(seen: Tensor) -> Tensor:
+            for step in steps:
+                seen = step(seen)
+            return seen
+
+        return act
+
     def see(self, observations: Tensor) -> Tensor:
         """Observations [M, ...] as environments give them -> what networks take: floats, pictures channels first, 0 to 1."""
         space = self.observation_space
         if self.pictures:
             first = observations.permute(0, 3, 1, 2) if _channels_last(space) else observations
-            return first.float().mul_(1.0 / 255.0)
+            return first.to(torch.float32, memory_format=torch.channels_last).mul_(1.0 / 255.0)
         if isinstance(space, spaces.Discrete):
             return nn.functional.one_hot((observations - int(space.start)).long(), int(space.n)).float()
         if isinstance(space, spaces.MultiDiscrete):
@@ -187,6 +199,27 @@ class Policy(nn.Module):
             raise UsageError(
                 f"The actor of {source} does not fit: its task, policy.hidden and policy.convolutions must be these."
             ) from None
+
+
+def _plain(layer: nn.Module) -> list[Callable[[Tensor], Tensor]]:
+    """A layer as functions, its parameters as they are."""
+    if isinstance(layer, nn.Linear):
+        return [partial(_affine, layer.bias.detach(), layer.weight.detach().T)]
+    if isinstance(layer, nn.ReLU):
+        return [torch.relu_]
+    if isinstance(layer, nn.Tanh):
+        return [torch.tanh_]
+    if isinstance(layer, Outputs):
+        return [*_plain(layer.linear), *([] if layer.log_std is None else [partial(_beside, layer.log_std.detach())])]
+    return [layer]
+
+
+def _affine(bias: Tensor, weight: Tensor, seen: Tensor) -> Tensor:
+    return torch.addmm(bias, seen, weight)
+
+
+def _beside(log_std: Tensor, means: Tensor) -> Tensor:
+    return torch.cat([means, log_std.expand_as(means)], 1)
 
 
 def _linear(before: int, after: int, gain: float) -> nn.Linear:

@@ -25,7 +25,7 @@ from ex2.training.policy import Policy
 
 SCORE_EPISODES = 20
 """A score is the mean return, without any bonus, of this many last episodes."""
-AT_ONCE = {"cpu": 4_000_000, "cuda": 200_000_000}
+AT_ONCE = {"cpu": 1_500_000, "cuda": 200_000_000}
 """Numbers in the observations that go through a network at once, by device: a processor does more in its caches."""
 
 
@@ -253,8 +253,7 @@ class Collector:
         policy, count = self.policy, self.count
         seen = (Seen if self.stack == 1 else SeenFrames)(steps, count, self.groups[0].observation, policy.device)
         noise = policy.actions.noise(steps, count, self.generator).to(policy.device)
-        actions: list[Tensor] = []
-        parameters: list[Tensor] = []
+        actor, actions, parameters = policy.actor_now(), list[Tensor](), list[Tensor]()
         rewards = np.zeros((steps, count), np.float32)
         terminated, truncated = np.zeros((steps, count), bool), np.zeros((steps, count), bool)
         for group in self.groups:
@@ -264,7 +263,7 @@ class Collector:
                 where = group.where
                 if step:
                     self._arrive(group, step - 1, seen, rewards, terminated, truncated)
-                outputs = policy.actor(policy.see(seen.now(step, where)))
+                outputs = actor(policy.see(seen.now(step, where)))
                 chosen = policy.actions.sample(outputs, noise[step, where])
                 group.send(policy.actions.to_env(chosen.cpu().numpy()))
                 parameters.append(outputs)

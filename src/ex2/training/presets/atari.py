@@ -23,7 +23,7 @@ def atari(weight: float, kl_weight: float) -> Preset:
         checkpoint_every=1,
         task={},
         policy=PolicySettings(convolutions=((32, 8, 4), (16, 4, 2)), hidden=(256, 256), activation="relu", zero_critic=True),
-        trpo=TRPOSettings(gae_lambda=0.97, cg_max_steps=10, curvature_share=0.1, batch_size=2_000, n_critic_updates=2),
+        trpo=TRPOSettings(gae_lambda=0.97, cg_max_steps=10, curvature_share=0.02, batch_size=2_000, n_critic_updates=2),
         ppo=PPOSettings(gae_lambda=0.97, batch_size=2_000, n_epochs=4),
         weight=light,
         bonuses={
