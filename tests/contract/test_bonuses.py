@@ -56,9 +56,9 @@ def build(name: str, pair, **settings) -> Bonus:
 
 def tuned(name: str) -> Bonus:
     """The bonus on a plane with the settings of its maze preset, which are known to work in two dimensions."""
-    settings = configure("maze", name).bonus_settings
-    settings |= {key: value for key, value in {"inputs": "state", "min_replay": 0}.items() if key in setting_names(name)}
-    return make_bonus(name, VECTOR, CONTINUOUS, **settings)
+    taken = {"bonus.inputs": "state", "bonus.min_replay": 0}
+    taken = {key: value for key, value in taken.items() if key.removeprefix("bonus.") in setting_names(name)}
+    return make_bonus(name, VECTOR, CONTINUOUS, configure("maze", name, overrides=taken).bonus_settings)
 
 
 def seen(name: str, pair, **settings) -> Bonus:
