@@ -11,6 +11,7 @@ from ex2.training.config import Config
 GATHER = Path(__file__).parent.parent / "examples" / "gather.py"
 
 
+@pytest.mark.slow
 def test_gather_steers_with_the_actor_that_swims(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["gather.py", "--swim", "15000", "--steer", "30000", "--out", str(tmp_path)])
     runpy.run_path(str(GATHER), run_name="__main__")

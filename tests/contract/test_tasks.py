@@ -15,7 +15,8 @@ import ex2
 from ex2 import TASKS, UsageError, make_vector_env
 from ex2.tasks import task_map
 
-pytestmark = pytest.mark.parametrize("name", TASKS)
+SAME = ("frostbite", "venture")  # which are freeway with another cartridge
+pytestmark = pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SAME)) for name in TASKS])
 SHORT = {"atari": {"episode_steps": 80}}  # episodes that a test can play to their end, by extra
 BRIEF = {"atari": {"episode_steps": 30}, "mujoco": {"max_episode_steps": 30}}  # and more than once
 

@@ -20,7 +20,7 @@ from ex2.training.rollout import Collector, Seen, SeenFrames
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(("task", "steps"), [("cheetah", 505), ("gather", 40), ("doom", 215), ("freeway", 40)])
 def test_values_log_probs_and_time_limits(task, steps, groups):
-    overrides = {"num_envs": 2, "rollout_steps": steps, "policy.zero_critic": False, "groups": groups}
+    overrides = {"num_envs": 2, "rollout_steps": steps, "policy.zero_critic": False, "groups": groups, "threads": 1}
     trainer = Trainer(configure(task, "none", overrides=overrides))
     seen, stepped = [], []
     for group in trainer.collector.groups:

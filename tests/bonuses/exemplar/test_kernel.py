@@ -265,6 +265,7 @@ def test_automatic_noise_becomes_finer_with_more_states_and_not_because_an_agent
     assert math.exp(many) == pytest.approx(math.exp(few) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1.5, 5.0])
 def test_an_automatic_kl_weight_holds_its_rate(rate):
     """Whatever rate is asked for, the mean KL of the encoders comes to it: neither collapsed nor free."""
