@@ -117,6 +117,7 @@ def test_novelty_of_a_run_without_a_bonus_is_refused(tmp_path, capsys):
     assert "has no bonus" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "ex2", "train", "maze", "--bonus", "none", "--out", str(folder), *SMALL]

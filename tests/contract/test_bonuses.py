@@ -264,6 +264,7 @@ class TestEveryBonusThatRates:
         scores = bonus.score(half)
         assert scores[:, 2:].mean() > scores[:, :2].mean() + scores[:, :2].std()
 
+    @pytest.mark.slow
     def test_14_more_environments_mean_the_same(self, name):
         """The same transitions as 100 x 4 or 200 x 2 give the same densities up to sampling noise."""
         batch = make_batch((VECTOR, CONTINUOUS), 100, 4, seed=5)

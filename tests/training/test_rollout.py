@@ -202,7 +202,7 @@ def test_a_stream_of_its_own_sees_the_stacks_that_were_acted_on():
     def watch(module, rows):
         module.register_forward_pre_hook(lambda _, inputs: rows.append([row.numpy().tobytes() for row in inputs[0]]))
 
-    watch(trainer.policy.actor, acted)
+    watch(trainer.policy.actor[0], acted)  # a rollout goes through layers one by one
     watch(trainer.stream.critic, learned)
     trainer.iterate()
     trainer.collector.close()

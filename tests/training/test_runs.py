@@ -63,7 +63,7 @@ def same(a, b, path=""):
         assert a == b, path
 
 
-@pytest.mark.parametrize("algo", ["trpo", "ppo"])
+@pytest.mark.parametrize("algo", ["trpo", pytest.param("ppo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bonus", BONUSES)
 def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     whole = ex2.train("maze", bonus, algo=algo, out=tmp_path / "whole", seed=3, **small(bonus))
@@ -87,7 +87,7 @@ def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
     same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "parts")))
 
 
-@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize("num_envs", [pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("task", ["maze", "cheetah", "gather"])
 def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, num_envs, tmp_path):
     settings = small("kernel-exemplar") | {"num_envs": num_envs, "rollout_steps": 240 // num_envs}

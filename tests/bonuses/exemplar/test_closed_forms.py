@@ -32,7 +32,7 @@ def background(count: int = 20_000) -> Batch:
     return states(torch.repeat_interleave(torch.arange(len(PROBABILITIES)), (PROBABILITIES * count).round().long()))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3))])
 def test_k_exemplar_optimum_on_a_discrete_distribution(k):
     """Trained on a discrete distribution, D at an exemplar is 1 / (1 + K p)."""
     model = KExemplar(STATES, CONTINUOUS, k=k, **LITERAL, ridge=1e-6, steps=200, newton_negatives=40_000)
