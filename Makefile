@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo test check format bench clean
+.PHONY: help install demo quick test check format bench clean
 
 help:
 	@echo "make demo     train EX2 on the maze, about two minutes, and draw what it found novel"
-	@echo "make test     lint, types, doctests and tests"
+	@echo "make quick    lint, types, doctests and the fast tests, in a minute or so"
+	@echo "make test     the same with all tests"
 	@echo "make format   put the code in the project's format"
 	@echo "make bench    measure novelty, speeds, densities, costs and the maze's scores (an hour)"
 	@echo "make clean    remove the environment and the caches"
@@ -32,6 +33,9 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+quick: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not slow'
 
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

@@ -3,7 +3,7 @@
     python benchmarks/bonuses.py            # all parts
     python benchmarks/bonuses.py chain tv   # some of them: these two take 6 minutes on 2 cores
 
-- chain: 50 places in a row, seen as a number; one button leads on, the other back. The last place is worth 1 and ends the
+- chain: 50 places in a row, seen as a number; one button leads on, the other back. The last place gives 1 and ends the
   episode, and so do 59 steps. Buttons pressed at random get there once in 10^11 episodes or so; an agent that goes on wherever
   nobody has been, in the first.
 - tv: a corridor of 20 places with a television. A third button switches it to one of 10 channels at random and does nothing
@@ -48,7 +48,7 @@ RESULTS = Path("results")
 WORLD_STEPS, ENVS, ROLLOUT = 100_000, 32, 64
 SCORES = {"simhash": 10.0, "rnd": 10.0, "icm": 10.0, "vime": 0.1}
 """Times the weight of -log p: these scores are smaller, or have long tails."""
-WEIGHT = 0.01  # of -log p, where the end is worth 1
+WEIGHT = 0.01  # of -log p, where the end gives 1
 MAZE_SEEDS = (200, 201, 202)
 SHOWN = (0.02, 0.1, 0.3, 1.0)  # of the maze's steps, that visits are drawn up to
 SETTINGS: dict[str, dict[str, Any]] = {

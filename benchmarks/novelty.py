@@ -76,8 +76,8 @@ class Mixture:
 
 def zipf(count: int, random: np.random.Generator) -> np.ndarray:
     """How often each of so many places is visited: one half as often as another, and so on."""
-    chances = 1.0 / np.arange(1, count + 1)
-    return random.permutation(chances / chances.sum())
+    probabilities = 1.0 / np.arange(1, count + 1)
+    return random.permutation(probabilities / probabilities.sum())
 
 
 def latents(
@@ -98,11 +98,11 @@ def latents(
 
 def places(pictures: np.ndarray, space: spaces.Space, random: np.random.Generator) -> World:
     """A table of places, some visited far more often than others."""
-    chances = zipf(len(pictures), random)
+    probabilities = zipf(len(pictures), random)
 
     def draw(random: np.random.Generator, batch: int) -> tuple[Any, np.ndarray]:
-        index = random.choice(len(pictures), COUNT, p=chances)
-        return pictures[index], -np.log(chances[index])
+        index = random.choice(len(pictures), COUNT, p=probabilities)
+        return pictures[index], -np.log(probabilities[index])
 
     return World(space, draw)
 

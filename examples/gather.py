@@ -6,7 +6,7 @@ What novelty is about decides how the swimmer swims. With that of its position a
 backwards as ahead, and a swimmer that goes backwards does not see what it comes to: its sensors look ahead. So in the first run
 the bonus looks at the sensors, too, where an object that comes nearer is new. The second run begins with the first one's actor.
 A seventh of the bonus, of the position alone, keeps it swimming while it learns to steer; that takes a critic that hears the
-sensors (standardised, with more units), advantages that trust it (a lambda below 1), and a trust region that shrinks, so that
+sensors (standardised, with more units), advantages that rest on it (a lambda below 1), and a trust region that shrinks, so that
 the agent can settle. results/gather.md has the scores, and what did not work.
 """
 

@@ -48,6 +48,10 @@ def make_batch(pair: tuple[spaces.Space, spaces.Space], steps: int = 30, envs: i
     return Batch.of(obs[:-1], action, obs[1:], truncated=truncated)
 
 
-@pytest.fixture(params=SPACES, ids=list(SPACES))
+QUICK = ("vector-continuous", "image")
+"""For `make quick`."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in SPACES])
 def pair(request: pytest.FixtureRequest) -> tuple[spaces.Space, spaces.Space]:
     return SPACES[request.param]

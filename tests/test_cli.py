@@ -80,6 +80,7 @@ def test_mistakes_are_one_sentence_and_status_2(arguments, words, capsys):
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_looking_at_a_task(tmp_path, capsys):
     for name in ("gather.mp4", "gather.gif"):
         assert main(["play", "gather", "--random", "--video", str(tmp_path / name)]) == 0
@@ -90,7 +91,9 @@ def test_looking_at_a_task(tmp_path, capsys):
     assert main(["play", "maze", "--video", str(tmp_path / "no" / "maze.mp4")]) == 2
 
 
-@pytest.mark.parametrize("task", ["maze", "cheetah", "gather", "doom", "venture"])
+@pytest.mark.parametrize(
+    "task", ["maze", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cheetah", "gather", "doom", "venture"))]
+)
 def test_a_run_is_evaluated_filmed_and_its_novelty_drawn(task, tmp_path, capsys):
     folder = tmp_path / "run"
     few = ["bonus.min_replay=100", "algo.batch_size=50"]
@@ -114,6 +117,7 @@ def test_novelty_of_a_run_without_a_bonus_is_refused(tmp_path, capsys):
     assert "has no bonus" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "ex2", "train", "maze", "--bonus", "none", "--out", str(folder), *SMALL]

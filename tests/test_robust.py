@@ -24,6 +24,7 @@ def small(name: str, pair, **settings) -> Bonus:
     return make_bonus(name, *pair, **(chosen | settings))
 
 
+@pytest.mark.slow
 def test_a_reduced_campaign_finds_nothing():
     found = faults.campaign(300, seed=5)
     assert found.offences() == (0, 0, 0), found.report()

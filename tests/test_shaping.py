@@ -34,8 +34,8 @@ def test_a_factor_on_the_density_is_centred_away():
 
 
 def test_schedules():
-    assert Weight(0.5).at(0.9) == 0.5
-    fading = Weight(1.0, "linear", 0.2, 0.5)
+    assert Weight(start=0.5).at(0.9) == 0.5
+    fading = Weight(start=1.0, schedule="linear", end=0.2, until=0.5)
     assert [round(fading.at(x), 3) for x in (0.0, 0.25, 0.5, 1.0)] == [1.0, 0.6, 0.2, 0.2]
 
 
@@ -44,8 +44,8 @@ def test_schedules():
     [
         (lambda: bonus_of_density(torch.zeros(1), 1, "lgo"), "did you mean 'log'"),
         (lambda: centred(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), "midian"), "did you mean 'median'"),
-        (lambda: Weight(1.0, "liner"), "did you mean 'linear'"),
-        (lambda: Weight(1.0, "linear", 0.0, 0.0), "until is 0.0"),
+        (lambda: Weight(schedule="liner"), "did you mean 'linear'"),
+        (lambda: Weight(schedule="linear", until=0.0), "until=0.0 must be above 0"),
     ],
 )
 def test_wrong_names_suggest_the_nearest(make, name):

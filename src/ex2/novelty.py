@@ -33,7 +33,7 @@ PATHS = 3  # episodes drawn as paths
 
 @dataclass(frozen=True)
 class Watched:
-    """T steps of N episodes of an agent: what it saw, what that was worth, and where it was if the task has a map."""
+    """T steps of N episodes of an agent: what it saw, how that was rated, and where it was if the task has a map."""
 
     observations: Array  # [T, N, ...]
     bonuses: Array  # [T, N]

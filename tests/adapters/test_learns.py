@@ -26,6 +26,7 @@ def opened(bonus: str, seed: int, **settings) -> int:
     return sum(episode["r"] > 0 for episode in list(agent.ep_info_buffer)[-20:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_ex2_opens_the_lock_and_plain_trpo_does_not(seed):
     assert opened("none", seed) == 0

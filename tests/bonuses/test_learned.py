@@ -134,6 +134,7 @@ def test_simhash_memory_is_bounded_and_counts_are_never_too_low():
     assert bonus.score(still(places[:, None])).median() > 0.3
 
 
+@pytest.mark.slow
 def test_simhash_codes_of_images_tell_pictures_apart_and_not_noise():
     """Bright squares in nine places, with noise on every pixel: a code is a place, more or less."""
     random = np.random.default_rng(0)

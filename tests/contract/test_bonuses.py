@@ -56,9 +56,9 @@ def build(name: str, pair, **settings) -> Bonus:
 
 def tuned(name: str) -> Bonus:
     """The bonus on a plane with the settings of its maze preset, which are known to work in two dimensions."""
-    settings = configure("maze", name).bonus_settings
-    settings |= {key: value for key, value in {"inputs": "state", "min_replay": 0}.items() if key in setting_names(name)}
-    return make_bonus(name, VECTOR, CONTINUOUS, **settings)
+    taken = {"bonus.inputs": "state", "bonus.min_replay": 0}
+    taken = {key: value for key, value in taken.items() if key.removeprefix("bonus.") in setting_names(name)}
+    return make_bonus(name, VECTOR, CONTINUOUS, configure("maze", name, overrides=taken).bonus_settings)
 
 
 def seen(name: str, pair, **settings) -> Bonus:
@@ -264,6 +264,7 @@ class TestEveryBonusThatRates:
         scores = bonus.score(half)
         assert scores[:, 2:].mean() > scores[:, :2].mean() + scores[:, :2].std()
 
+    @pytest.mark.slow
     def test_14_more_environments_mean_the_same(self, name):
         """The same transitions as 100 x 4 or 200 x 2 give the same densities up to sampling noise."""
         batch = make_batch((VECTOR, CONTINUOUS), 100, 4, seed=5)

@@ -14,9 +14,11 @@ from stable_baselines3.common.env_checker import check_env as sb3_check_env
 import ex2
 from ex2 import TASKS, UsageError, make_vector_env
 from ex2.tasks import task_map
-from ex2.training import loop
 
-pytestmark = pytest.mark.parametrize("name", TASKS)
+# Games start slowly: what is quick about Atari is in tests/tasks/test_atari.py.
+pytestmark = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (task.extra == "atari")) for name, task in TASKS.items()]
+)
 SHORT = {"atari": {"episode_steps": 80}}  # episodes that a test can play to their end, by extra
 BRIEF = {"atari": {"episode_steps": 30}, "mujoco": {"max_episode_steps": 30}}  # and more than once
 
@@ -104,6 +106,7 @@ def test_a_batch_gives_what_single_environments_give(name):
     vector.close()
 
 
+@pytest.mark.slow
 def test_threads_change_nothing(name):
     one, two = make_vector_env(name, 6, threads=1), make_vector_env(name, 6, threads=2)
     actions = random_actions(one, 60)
@@ -212,6 +215,7 @@ def test_after_close_there_is_a_word(name):
     make_vector_env(name, 1).close()
 
 
+@pytest.mark.slow
 def test_gymnasium_collects_and_shows_pictures(name, monkeypatch):
     """By its own wrappers, which it puts round an environment that says it can be drawn."""
     if not can_be_drawn(name):
@@ -235,6 +239,7 @@ def test_gymnasium_collects_and_shows_pictures(name, monkeypatch):
     env.close()
 
 
+@pytest.mark.slow
 def test_it_can_be_drawn_without_a_screen(name):
     if not can_be_drawn(name):
         pytest.skip("this machine has no OpenGL")
@@ -293,4 +298,4 @@ def test_a_short_training_runs(name, tmp_path):
     few = {"bonus.min_replay": 100, "algo.batch_size": 50}
     result = ex2.train(name, "kernel-exemplar", out=tmp_path / "run", overrides=few, **steps)
     assert result.finished
-    assert loop.history(result.folder)[-1]["bonus/std"] > 0
+    assert ex2.Run(result.folder).history()["bonus/std"][-1] > 0

@@ -13,7 +13,7 @@ from ex2.tasks.atari import Atari
 GAMES = ["freeway", "frostbite", "venture"]
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", ["freeway", *(pytest.param(game, marks=pytest.mark.slow) for game in GAMES[1:])])
 def test_frames_are_those_of_the_single_environment(game):
     """No random start: the single environment draws it from another generator."""
     import ale_py

@@ -236,9 +236,10 @@ def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
         assert np.isfinite(infos["position"]).all()
 
 
+@pytest.mark.slow
 def test_training_goes_on_when_a_game_dies():
     """The episode counts as cut short, and not as a score."""
-    settings = {"num_envs": 2, "rollout_steps": 40, "algo.batch_size": 40}
+    settings = {"num_envs": 2, "rollout_steps": 40, "algo.batch_size": 40, "threads": 1}
     trainer = Trainer(configure("doom", "none", overrides=settings))
     trainer.iterate()
     os.kill(min(games()), signal.SIGKILL)

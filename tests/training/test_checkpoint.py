@@ -193,6 +193,7 @@ writer.wait()
     assert [file.name for file in tmp_path.iterdir()] == ["c"]
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_the_last_good_checkpoint(tmp_path):
     """Killed at several instants of writing in the background, again and again."""
     path = tmp_path / "c"

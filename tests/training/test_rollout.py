@@ -20,7 +20,7 @@ from ex2.training.rollout import Collector, Seen, SeenFrames
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(("task", "steps"), [("cheetah", 505), ("gather", 40), ("doom", 215), ("freeway", 40)])
 def test_values_log_probs_and_time_limits(task, steps, groups):
-    overrides = {"num_envs": 2, "rollout_steps": steps, "policy.zero_critic": False, "groups": groups}
+    overrides = {"num_envs": 2, "rollout_steps": steps, "policy.zero_critic": False, "groups": groups, "threads": 1}
     trainer = Trainer(configure(task, "none", overrides=overrides))
     seen, stepped = [], []
     for group in trainer.collector.groups:
@@ -202,7 +202,7 @@ def test_a_stream_of_its_own_sees_the_stacks_that_were_acted_on():
     def watch(module, rows):
         module.register_forward_pre_hook(lambda _, inputs: rows.append([row.numpy().tobytes() for row in inputs[0]]))
 
-    watch(trainer.policy.actor, acted)
+    watch(trainer.policy.actor[0], acted)  # a rollout goes through layers one by one
     watch(trainer.stream.critic, learned)
     trainer.iterate()
     trainer.collector.close()

@@ -63,7 +63,7 @@ def same(a, b, path=""):
         assert a == b, path
 
 
-@pytest.mark.parametrize("algo", ["trpo", "ppo"])
+@pytest.mark.parametrize("algo", ["trpo", pytest.param("ppo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bonus", BONUSES)
 def test_7_resumed_equals_uninterrupted(bonus, algo, tmp_path):
     whole = ex2.train("maze", bonus, algo=algo, out=tmp_path / "whole", seed=3, **small(bonus))
@@ -87,7 +87,7 @@ def test_7_resumed_equals_uninterrupted_with_a_stream_of_its_own(tmp_path):
     same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "parts")))
 
 
-@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize("num_envs", [pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("task", ["maze", "cheetah", "gather"])
 def test_7_resumed_equals_uninterrupted_on_every_exact_task(task, num_envs, tmp_path):
     settings = small("kernel-exemplar") | {"num_envs": num_envs, "rollout_steps": 240 // num_envs}
@@ -134,6 +134,7 @@ def test_7_resumed_equals_uninterrupted_with_a_standardised_critic(algo, tmp_pat
     assert policy.critic[1].out_features == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["doom", "freeway"])
 def test_games_go_on_with_fresh_episodes(task, tmp_path):
     """What was learned and remembered goes on; the same run stopped at the same place goes on in the same way."""
@@ -346,7 +347,9 @@ def test_a_run_of_a_gpu_is_opened_without_one(tmp_path):
         assert ex2.resume(tmp_path / "run").finished
 
 
-@pytest.mark.parametrize(("task", "steps", "ran"), [("freeway", 400, 400), ("maze", 4_130, 4_140)])
+@pytest.mark.parametrize(
+    ("task", "steps", "ran"), [pytest.param("freeway", 400, 400, marks=pytest.mark.slow), ("maze", 4_130, 4_140)]
+)
 def test_a_run_is_as_long_as_it_was_asked_to_be(task, steps, ran, tmp_path):
     """To the next step of all its environments, however long an iteration of its preset is."""
     result = ex2.train(task, "none", steps=steps, out=tmp_path / "run")

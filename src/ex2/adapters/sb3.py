@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -45,6 +45,14 @@ class PolicyValues(nn.Module):
         self.policy = copy.deepcopy(policy)
         nn.init.zeros_(self.policy.value_net.weight)
         nn.init.zeros_(self.policy.value_net.bias)
+        asked, _ = self.policy.obs_to_tensor(self.policy.observation_space.sample())
+        weights = list(self.policy.parameters())
+        parts = torch.autograd.grad(self(asked).sum(), weights, allow_unused=True)
+        self._used = [weight for weight, part in zip(weights, parts, strict=True) if part is not None]
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Those that values depend on: of an actor's own layers there is nothing to learn."""
+        return iter(self._used)
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.policy.predict_values(observations)

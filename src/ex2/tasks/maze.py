@@ -1,7 +1,7 @@
 """The 2D maze (paper, section 6 and appendix): reach the goal behind a wall, with the position as the only observation.
 
 Every step costs 1, except in the corner of the goal, where it costs 5 times the city-block distance to the goal. A straight
-run round the wall takes 65 to 75 steps, so an episode of 200 steps is worth about -65 to -70 at best and -200 to an agent
+run round the wall takes 65 to 75 steps, so an episode of 200 steps returns about -65 to -70 at best and -200 for an agent
 that never finds the goal.
 """
 

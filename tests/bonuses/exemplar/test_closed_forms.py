@@ -32,7 +32,7 @@ def background(count: int = 20_000) -> Batch:
     return states(torch.repeat_interleave(torch.arange(len(PROBABILITIES)), (PROBABILITIES * count).round().long()))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3))])
 def test_k_exemplar_optimum_on_a_discrete_distribution(k):
     """Trained on a discrete distribution, D at an exemplar is 1 / (1 + K p)."""
     model = KExemplar(STATES, CONTINUOUS, k=k, **LITERAL, ridge=1e-6, steps=200, newton_negatives=40_000)
@@ -78,6 +78,7 @@ def test_one_discriminator_for_all_states():
     assert torch.allclose(model.discriminate(rows[model.grouped(new)]), torch.tensor(0.5), atol=0.03)
 
 
+@pytest.mark.slow
 def test_amortized_optimum_on_a_discrete_distribution():
     """The amortized comparator reaches 1 / (1 + p) too, for all exemplars at once."""
     settings = {**AMORTIZED, "kl_weight": 0.0, "steps": 1_500, "learning_rate": 3e-3, "samples": 0, "pairs": 256}
@@ -91,6 +92,7 @@ def test_amortized_optimum_on_a_discrete_distribution():
     assert torch.allclose(found, propositions.optimal_discriminator_at_exemplar(PROBABILITIES), atol=0.04)
 
 
+@pytest.mark.slow
 def test_smoothed_optimum_with_gaussian_noise():
     """P = N(0, s^2 I) and noise sigma in d = 2: D(x*) = q(0) / (q(0) + (P * q)(x*)) with (P * q) = N(0, (s^2 + sigma^2) I)."""
     s, sigma, random = 0.3, 0.3, np.random.default_rng(0)
@@ -109,6 +111,7 @@ def test_smoothed_optimum_with_gaussian_noise():
     assert torch.allclose(model.log_density(points) + peak, smoothed, atol=0.45)
 
 
+@pytest.mark.slow
 def test_noisy_optimal_discriminator():
     """With the encoders held, the discriminator learns q(z|1) / (q(z|1) + q(z|0))."""
     model = AmortizedExemplar(VECTOR, CONTINUOUS, **AMORTIZED | {"pairs": 512, "gain": 2.0}, kl_weight=0.0, latent=2)

@@ -134,14 +134,14 @@ def rank(name: str, space: spaces.Space, draw, batches: int = 5, **settings) -> 
 @pytest.mark.parametrize("count", [5, 64, 300])
 @pytest.mark.parametrize("kind", ["discrete", "one-hot", "bits"])
 def test_tables_are_counted(count, kind):
-    chances = np.random.default_rng(1).dirichlet(np.full(count, 0.5)) + 0.2 / count
-    chances /= chances.sum()
+    probabilities = np.random.default_rng(1).dirichlet(np.full(count, 0.5)) + 0.2 / count
+    probabilities /= probabilities.sum()
     code = {"one-hot": np.eye(count, dtype=np.float32), "bits": (np.arange(count)[:, None] >> np.arange(9) & 1).astype(np.int8)}
     space = {"discrete": spaces.Discrete(count), "one-hot": spaces.Box(0, 1, (count,)), "bits": spaces.MultiBinary(9)}[kind]
 
     def draw(random):
-        index = random.choice(count, (32, 64), p=chances)
-        return (index if kind == "discrete" else code[kind][index]), -np.log(chances[index])
+        index = random.choice(count, (32, 64), p=probabilities)
+        return (index if kind == "discrete" else code[kind][index]), -np.log(probabilities[index])
 
     found, metrics = rank("kernel-exemplar", space, draw)
     assert metrics["table"] == 1.0
@@ -265,6 +265,7 @@ def test_automatic_noise_becomes_finer_with_more_states_and_not_because_an_agent
     assert math.exp(many) == pytest.approx(math.exp(few) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1.5, 5.0])
 def test_an_automatic_kl_weight_holds_its_rate(rate):
     """Whatever rate is asked for, the mean KL of the encoders comes to it: neither collapsed nor free."""

@@ -97,6 +97,7 @@ def test_partly_filled_groups_give_the_density_of_their_states():
     assert torch.allclose(pairs.log_density_of_batch(batch)[2], single.log_density_of_batch(batch)[2], atol=0.1)
 
 
+@pytest.mark.slow
 def test_densities_follow_visits():
     """On a plain mixture in the plane both models' log densities follow the true one."""
     random = np.random.default_rng(0)
@@ -121,7 +122,7 @@ def test_densities_follow_visits():
         assert np.corrcoef(model.log_density(flat), true)[0, 1] > 0.6, name
 
 
-@pytest.mark.parametrize("name", ["amortized", "k-exemplar"])
+@pytest.mark.parametrize("name", [pytest.param("amortized", marks=pytest.mark.slow), "k-exemplar"])
 def test_as_they_come_they_order_states_by_how_rare_they_are(name):
     """In 30 numbers that hold 2, with states that were never seen: farther out, and outside of all that was seen."""
     random = np.random.default_rng(0)
