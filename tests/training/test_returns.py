@@ -12,7 +12,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from torch import nn
 
 from ex2.training import rollout as rollouts
-from ex2.training.returns import Stream, advantages, explained_variance, fit_critic, orders
+from ex2.training.policy import Policy, PolicySettings
+from ex2.training.returns import Stream, _by_autograd, advantages, explained_variance, fit_critic, gradients, orders
 from ex2.training.rollout import Observations
 
 STEPS, ENVS = 30, 3
@@ -95,6 +96,20 @@ def test_a_minibatch_is_one_step_in_however_many_chunks(monkeypatch, at_once):
         for value, slope in zip(by_hand.parameters(), torch.autograd.grad(loss, list(by_hand.parameters())), strict=True):
             value.data -= 0.1 * slope
     torch.testing.assert_close(critic.state_dict(), by_hand.state_dict())
+
+
+@pytest.mark.parametrize("settings", [{"activation": "relu"}, {"scale_critic": True}, {"standardise": "both"}, {"hidden": ()}])
+def test_gradients_by_hand_are_those_of_autograd(settings):
+    space = spaces.Box(-2.0, 1.0, (5,))
+    torch.manual_seed(0)
+    critic = Policy(space, spaces.Discrete(2), PolicySettings(**({"hidden": (16, 8)} | settings))).critic
+    seen, targets = torch.randn(40, 5), torch.randn(40)
+    (error, mine), (other, autograd) = gradients(critic)(seen, targets, 10), _by_autograd(critic, seen, targets, 10)
+    torch.testing.assert_close(error, other)
+    for one, two in zip(mine, autograd, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    by_hand = gradients(critic).func is not _by_autograd
+    assert by_hand == (settings != {"hidden": ()})
 
 
 def test_a_stream_learns_what_to_expect():

@@ -7,7 +7,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import gymnasium
 import numpy as np
@@ -176,6 +179,25 @@ def test_a_killed_run_drops_what_no_checkpoint_holds(tmp_path):
     assert checkpoint.load(tmp_path / "run" / CHECKPOINT)["steps"] == 480
     ex2.resume(tmp_path / "run")
     assert Run(tmp_path / "run").history()["step"].tolist() == list(range(240, 1441, 240))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["trpo", "ppo"])
+@pytest.mark.parametrize("task", ["maze", "cheetah", "gather"])
+def test_7_killed_and_resumed_equals_uninterrupted(task, algo, tmp_path):
+    """kill -9 in the middle of a run, and of the checkpoint that may be under way."""
+    small = ["--set", "num_envs=4", "--set", "rollout_steps=60", "--set", "bonus.min_replay=300", "--set", "checkpoint_every=1"]
+    command = [sys.executable, "-m", "ex2", "train", task, "--algo", algo, "--seed", "3", "--steps", "4800", *small]
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    with subprocess.Popen([*command, "--out", str(tmp_path / "killed")], stdout=subprocess.DEVNULL) as process:
+        metrics = tmp_path / "killed" / "metrics.csv"
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 6:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    assert checkpoint.load(tmp_path / "killed" / CHECKPOINT)["steps"] < 4_800
+    assert ex2.resume(tmp_path / "killed").finished
+    same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "killed")))
 
 
 def test_a_run_killed_before_its_first_checkpoint_can_go_on(tmp_path):

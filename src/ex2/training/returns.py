@@ -3,7 +3,8 @@ go on; and a critic's fit to the returns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,20 +63,63 @@ def fit_critic(
 
     Returns its mean squared error on the way.
     """
-    weights, errors = list(critic.parameters()), list[Tensor]()
+    weights, errors, gradient_of = list(critic.parameters()), list[Tensor](), gradients(critic)
     targets = torch.as_tensor(returns, dtype=torch.float32, device=observations.held.device).flatten()
     for order in orders:
         for rows in order.to(targets.device).split(batch_size):
-            gradients: list[Tensor] = []
+            found: list[Tensor] = []
             for some, seen in observations.chunks(rows):
-                error = (critic(seen).squeeze(1) - targets[some]).square().sum()
-                parts = torch.autograd.grad(error / len(rows), weights)
-                gradients = [a + b for a, b in zip(gradients, parts, strict=True)] if gradients else list(parts)
-                errors.append(error.detach())
-            for weight, gradient in zip(weights, gradients, strict=True):
+                error, parts = gradient_of(seen, targets[some], len(rows))
+                found = [a + b for a, b in zip(found, parts, strict=True)] if found else list(parts)
+                errors.append(error)
+            for weight, gradient in zip(weights, found, strict=True):
                 weight.grad = gradient.contiguous()  # a fused Adam wants it laid out as its weight is
             optimizer.step()
     return torch.stack(errors).sum().item() / (len(orders) * len(observations)) if errors else 0.0
+
+
+Gradient = Callable[[Tensor, Tensor, int], tuple[Tensor, Sequence[Tensor]]]
+
+
+def gradients(critic: nn.Module) -> Gradient:
+    """(observations, targets, count) -> a critic's summed squared error, and its gradient over the count by each parameter.
+
+    Of dense layers by hand: with networks as small as these, autograd's bookkeeping takes a third of the time.
+    """
+    layers = list(critic) if isinstance(critic, nn.Sequential) else [critic]
+    first = next((index for index, layer in enumerate(layers) if isinstance(layer, nn.Linear)), len(layers))
+    front, dense = layers[:first], layers[first:]
+    linear, between = [layer for layer in dense[::2] if isinstance(layer, nn.Linear)], dense[1::2]
+    kinds = {type(layer) for layer in between}
+    plain = len(linear) == len(dense[::2]) == len(between) + 1
+    if plain and kinds in ({nn.ReLU}, {nn.Tanh}) and not any(list(layer.parameters()) for layer in front):
+        return partial(_by_hand, front, linear, kinds == {nn.ReLU})
+    return partial(_by_autograd, critic)
+
+
+def _by_autograd(critic: nn.Module, seen: Tensor, targets: Tensor, count: int) -> tuple[Tensor, Sequence[Tensor]]:
+    error = (critic(seen).squeeze(1) - targets).square().sum()
+    return error.detach(), torch.autograd.grad(error / count, list(critic.parameters()))
+
+
+@torch.no_grad()
+def _by_hand(
+    front: list[nn.Module], linear: list[nn.Linear], relu: bool, seen: Tensor, targets: Tensor, count: int
+) -> tuple[Tensor, Sequence[Tensor]]:
+    for layer in front:
+        seen = layer(seen)
+    entering = [seen]
+    for layer in linear[:-1]:
+        left = torch.addmm(layer.bias, entering[-1], layer.weight.T)
+        entering.append(left.relu_() if relu else left.tanh_())
+    apart = torch.addmm(linear[-1].bias, entering[-1], linear[-1].weight.T).squeeze(1) - targets
+    back, found = (2.0 / count * apart)[:, None], list[Tensor]()
+    for index in reversed(range(len(linear))):
+        found = [back.T @ entering[index], back.sum(0), *found]
+        if index:
+            back = back @ linear[index].weight
+            back = back.mul_(entering[index] > 0) if relu else back.mul_(1.0 - entering[index].square())
+    return apart.square().sum(), found
 
 
 def orders(count: int, epochs: int, generator: torch.Generator) -> list[Tensor]:

@@ -95,6 +95,7 @@ class Seen:
         self.held = torch.from_numpy(self.host)
         if device.type != "cpu":
             self.held = torch.zeros_like(self.held, device=device)
+        self._steps = self.held.unbind(0)
         self.finals: list[tuple[int, Array, Array]] = []
 
     def put(self, step: int, where: slice, observation: Array, begun: Array) -> None:
@@ -105,7 +106,7 @@ class Seen:
 
     def now(self, step: int, where: slice) -> Tensor:
         """Observations [n, ...] on the device, the newest of these environments."""
-        return self.held[step, where]
+        return self._steps[step][where]
 
     def end(self, step: int, indices: Array, final: Array) -> None:
         """The last observations of episodes that ended with a step, [M, ...]."""
@@ -137,8 +138,8 @@ class SeenFrames(Seen):
     """The same for stacks of frames [frames, height, width] of which each step adds one, the newest last: each is held once."""
 
     def __init__(self, steps: int, count: int, like: Array, device: torch.device) -> None:
-        super().__init__(steps, count, like[:, -1:], device)
-        self.stack, self.like = like.shape[1], like
+        super().__init__(steps, count, like[:, -1:], torch.device("cpu"))  # the pool of frames goes to the device as a whole
+        self.device, self.stack, self.like = device, like.shape[1], like
         self.older = np.zeros((self.stack - 1, count, *like.shape[2:]), like.dtype)  # frames before the first step's newest
         self.begun: list[tuple[int, Array, Array]] = []  # step, environments, and their frames before the newest
         self.newest: dict[int, Tensor] = {}
@@ -252,7 +253,7 @@ class Collector:
         """A rollout of so many steps of each environment, with the policy as it is."""
         policy, count = self.policy, self.count
         seen = (Seen if self.stack == 1 else SeenFrames)(steps, count, self.groups[0].observation, policy.device)
-        noise = policy.actions.noise(steps, count, self.generator).to(policy.device)
+        noise = policy.actions.noise(steps, count, self.generator).to(policy.device).unbind(0)
         actor, actions, parameters = policy.actor_now(), list[Tensor](), list[Tensor]()
         rewards = np.zeros((steps, count), np.float32)
         terminated, truncated = np.zeros((steps, count), bool), np.zeros((steps, count), bool)
@@ -264,7 +265,7 @@ class Collector:
                 if step:
                     self._arrive(group, step - 1, seen, rewards, terminated, truncated)
                 outputs = actor(policy.see(seen.now(step, where)))
-                chosen = policy.actions.sample(outputs, noise[step, where])
+                chosen = policy.actions.sample(outputs, noise[step][where])
                 group.send(policy.actions.to_env(chosen.cpu().numpy()))
                 parameters.append(outputs)
                 actions.append(chosen)

@@ -25,7 +25,7 @@ PRESET = Preset(
     policy=PolicySettings(hidden=(32, 32), activation="relu", scale_critic=True),
     # sb3-contrib's damping of 0.1 outweighs the Fisher matrix where observations are as small as here: the actor is slow to
     # learn to act by its position, and is held at walls for long (docs/design.md).
-    trpo=TRPOSettings(gae_lambda=0.97, cg_damping=0.03, curvature_share=0.25, batch_size=500, n_critic_updates=10),
+    trpo=TRPOSettings(gae_lambda=0.97, cg_damping=0.03, cg_max_steps=10, curvature_share=0.25, batch_size=500),
     ppo=PPOSettings(gae_lambda=0.97, batch_size=500),
     weight=fading(0.1),
     bonuses={
