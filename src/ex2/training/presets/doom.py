@@ -13,7 +13,6 @@ PRESET = Preset(
     steps=1_200_000,
     num_envs=20,
     rollout_steps=200,  # 4,000 steps an iteration
-    groups=2,
     threads=2,
     entropy=1e-5,
     task={},
