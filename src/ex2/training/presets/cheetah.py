@@ -16,7 +16,7 @@ PRESET = Preset(
     threads=1,
     task={},
     policy=PolicySettings(hidden=(32, 32), activation="relu", zero_critic=True),
-    trpo=TRPOSettings(gae_lambda=0.97, cg_max_steps=10, curvature_share=0.25, batch_size=500),
+    trpo=TRPOSettings(gae_lambda=0.97, batch_size=500),
     ppo=PPOSettings(gae_lambda=0.97, batch_size=500),
     weight=LIGHT,
     bonuses={

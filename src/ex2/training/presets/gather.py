@@ -17,7 +17,7 @@ PRESET = Preset(
     task={},
     policy=PolicySettings(hidden=(32, 32), activation="relu", zero_critic=True),
     # A stroke pays off late: a long discount (the paper has 0.99), and a GAE lambda of 1 as in the authors' code.
-    trpo=TRPOSettings(gamma=0.995, gae_lambda=1.0, cg_max_steps=10, curvature_share=0.25, batch_size=500),
+    trpo=TRPOSettings(gamma=0.995, gae_lambda=1.0, cg_max_steps=10, batch_size=500),
     ppo=PPOSettings(gae_lambda=0.97, batch_size=500),
     weight=LIGHT,
     bonuses={
