@@ -328,8 +328,12 @@ def check_device(name: str) -> None:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"There is no device {name!r}: use cpu, cuda or cuda:N.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"The device {name!r} is not one that this works on: use cpu, cuda or cuda:N.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"The device {name!r} is not there: PyTorch sees no GPU, use cpu.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"The device {name!r} is not there: PyTorch sees {torch.cuda.device_count()} GPUs, from cuda:0 on.")
 
 
 def as_bonus(

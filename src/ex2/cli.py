@@ -304,8 +304,13 @@ def _bonuses(options: argparse.Namespace) -> None:
         console.print("The settings of one: ex2 bonuses NAME. Several at once: rnd+simhash.", highlight=False)
         return
     table = Table("setting", "type", "default", "what it is", title=f"{options.name}: --set bonus.SETTING=VALUE")
-    for row in describe(settings_type(options.name)):
-        table.add_row(*(escape(cell) for cell in row))
+    parts = options.name.split("+")
+    for part in parts:
+        for name, *cells in describe(settings_type(part)):
+            table.add_row(*(escape(cell) for cell in (name if len(parts) == 1 else f"{part}.{name}", *cells)))
+    if len(parts) > 1:
+        rows = {name: cells for name, *cells in describe(settings_type(options.name))}
+        table.add_row("shares", *(escape(cell) for cell in rows["shares"]))
     console.print(table)
 
 

@@ -28,6 +28,7 @@ SHOWN = 5  # frames of each end
 PLAYERS = 8  # episodes that are looked at
 MOST_STEPS = 500  # of each
 APART = 20  # steps between two frames of one episode that are shown
+NUMBERS = 8  # of an observation that is no picture
 PATHS = 3  # episodes drawn as paths
 
 
@@ -128,11 +129,14 @@ def extremes(watched: Watched, count: int = SHOWN) -> tuple[list[tuple[int, int]
 
 
 def _picture(env: VectorEnv[Any, Any, Any], watched: Watched, at: tuple[int, int]) -> Array | None:
-    """What there is to see: the observation itself, or the state as the task draws it; None without OpenGL."""
+    """What there is to see: an observed picture, or the state as the task draws it; None for numbers, or without OpenGL."""
     if watched.states is None:
         seen = watched.observations[at]
-        last: Array = seen[-1] if seen.shape[0] < seen.shape[2] else seen
-        return last
+        if seen.ndim != 3:
+            return None
+        first = seen.shape[0] < seen.shape[2]  # a stack of frames, or channels
+        shown: Array = seen if not first else seen.transpose(1, 2, 0) if len(seen) == 3 else seen[-1]
+        return shown
     try:
         drawn: Array = env.unwrapped.task.draw(watched.states[at])
         return drawn
@@ -148,6 +152,9 @@ def _draw_extremes(figure: Any, watched: Watched, shown: list[list[tuple[tuple[i
         for axis, (at, picture) in zip(row, pictures, strict=False):
             if picture is not None:
                 axis.imshow(picture, cmap="gray", vmin=0, vmax=255)
+            else:
+                numbers = np.array2string(np.asarray(watched.observations[at]).ravel()[:NUMBERS], precision=2, separator="\n")
+                axis.text(0.5, 0.5, numbers.strip("[]"), ha="center", va="center", fontsize=8, transform=axis.transAxes)
             plain(axis, f"{watched.bonuses[at]:.2f}\nstep {at[0]} of player {at[1]}")
         row[0].set_ylabel(f"{name} bonus")
 

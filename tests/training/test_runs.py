@@ -20,6 +20,7 @@ from gymnasium import spaces
 
 import ex2
 from ex2 import BONUSES, Run, UsageError
+from ex2.novelty import novelty_figure
 from ex2.training import checkpoint
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
@@ -323,8 +324,9 @@ def test_outside_the_main_thread(tmp_path):
         ({"bonus": "k-exemplar", "overrides": {"bonus.k": "abc"}}, "must be int | None"),
         ({"threads": 0}, "at least 1"),
         ({"device": "gpu"}, "no device 'gpu'"),
+        ({"device": "meta"}, "use cpu, cuda"),
         ({"task": "cheetah", "bonus": "histogram"}, "A histogram needs bounded spaces"),
-        ({"task": "NoSuchEnv-v0"}, "no task 'NoSuchEnv-v0'"),
+        ({"task": "NoSuchEnv-v0"}, "no task or environment 'NoSuchEnv-v0'"),
         ({"task": "venture", "overrides": {"task.stiky": 0.25}}, "does not take these settings"),
         ({"task": "doom", "overrides": {"policy.convolutions": [[16, 40, 2]]}}, "too small for the convolutions"),
         ({"task": "doom", "overrides": {"policy.standardise": "critic"}}, "standardise is for vectors"),
@@ -365,6 +367,8 @@ def test_a_run_of_a_gpu_is_opened_without_one(tmp_path):
     ex2.train("maze", "rnd", out=tmp_path / "run", seed=3, listener=stop_after(1), **small("rnd"))
     config = json.loads((tmp_path / "run" / CONFIG).read_text())
     (tmp_path / "run" / CONFIG).write_text(json.dumps(config | {"device": "cuda"}))
+    with pytest.warns(UserWarning, match="opened on the CPU"):
+        assert len(ex2.evaluate(tmp_path / "run", episodes=2)) == 2
     with pytest.warns(UserWarning, match="opened on the CPU"):
         assert ex2.resume(tmp_path / "run").finished
 
@@ -431,3 +435,48 @@ def test_a_run_is_opened_without_its_environments(tmp_path, monkeypatch):
     state = checkpoint.load(tmp_path / "run" / CHECKPOINT)
     same(loaded.bonus.state_dict(), state["bonus"])
     same(loaded.policy.state_dict(), state["policy"])
+
+
+class Odd(gymnasium.Env):
+    """Actions from 2 on, rooms from 1 on, and no end."""
+
+    observation_space = spaces.MultiDiscrete([3, 4], start=[1, 5])
+    action_space = spaces.Discrete(3, start=2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+gymnasium.register("ex2-tests/Odd-v0", Odd)
+
+
+@pytest.mark.parametrize("bonus", ["icm", "kernel-exemplar"])
+def test_spaces_that_begin_elsewhere_and_episodes_without_an_end(bonus, tmp_path):
+    """A thousand steps end an episode that nothing else would."""
+    overrides = {"bonus.inputs": "state-action"} if bonus == "kernel-exemplar" else {}
+    result = ex2.train("ex2-tests/Odd-v0", bonus, steps=640, out=tmp_path / "run", rollout_steps=20, overrides=overrides)
+    assert result.steps == 640
+    assert ex2.evaluate(result.folder, episodes=1) == [0.0]
+    target = novelty_figure(result.folder)
+    assert target.exists()
+
+
+def test_an_environment_by_its_module(tmp_path, monkeypatch):
+    (tmp_path / "odd_worlds.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Twin-v0', entry_point='gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = ex2.train("odd_worlds:Twin-v0", "none", steps=320, out=tmp_path / "run", rollout_steps=20)
+    assert result.steps == 320
+    with pytest.raises(UsageError, match="'no_worlds'"):
+        ex2.train("no_worlds:Twin-v0", "none", out=tmp_path / "other")
+
+
+def test_a_session_of_no_steps(tmp_path):
+    ex2.train("maze", "none", out=tmp_path / "run", listener=stop_after(1), **small("none"))
+    assert ex2.resume(tmp_path / "run", steps=0).steps == 240

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from ex2.errors import missing_extra, unknown
+from ex2.errors import UsageError, missing_extra, unknown
 from ex2.tasks.map import Map
 
 
@@ -102,10 +102,15 @@ def find_task(name: str) -> Task:
     """The task of this name; any other environment that Gymnasium knows is one, too. Else an error names the nearest task."""
     if name in TASKS:
         return TASKS[name]
+    module, _, env_id = name.rpartition(":")
     try:
-        spec = gymnasium.spec(name)
+        if module:
+            importlib.import_module(module)
+        spec = gymnasium.spec(env_id)
+    except ImportError as error:
+        raise UsageError(f"The module {module!r} of the environment {name!r} cannot be imported ({error}).") from None
     except gymnasium.error.Error:
-        raise unknown("task", name, TASKS) from None
+        raise unknown("task or environment", name, TASKS) from None
     return Task(
         env_id=name,
         module="",

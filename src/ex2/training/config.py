@@ -133,7 +133,8 @@ def configure(
     find_task(task)
     kind_of(bonus)
     algorithm_of(algo)
-    preset = preset_of(task)
+    given = {name: value for name, value in fields.items() if value is not None} | dict(overrides or {})
+    preset = preset_of(task, **{key.removeprefix("task."): value for key, value in given.items() if key.startswith("task.")})
     tuned = preset.tuned(bonus)
     parts: dict[str, Any] = {
         "task": dict(preset.task),
@@ -143,8 +144,7 @@ def configure(
         "algo": getattr(preset, algo).as_dict(),
     }
     own = {name: getattr(preset, name) for name in names(Config) if name in names(type(preset)) and name not in PARTS.values()}
-    given = {name: value for name, value in fields.items() if value is not None}
-    for key, value in (given | dict(overrides or {})).items():
+    for key, value in given.items():
         part, _, name = key.partition(".")
         if name and part not in parts:
             raise unknown("part of the configuration", part, parts)

@@ -124,7 +124,7 @@ class Gaussian:
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         within: np.ndarray = np.minimum(np.maximum(actions, self.low), self.high)
-        return within
+        return within.astype(self.dtype, copy=False)
 
 
 def distribution_of(space: spaces.Space[Any]) -> Distribution:

@@ -12,8 +12,8 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from ex2.errors import UsageError
-from ex2.tasks import make_vector_env
-from ex2.training.environments import environments
+from ex2.tasks import find_task
+from ex2.training.environments import environments, vector_env
 from ex2.training.rollout import SCORE_EPISODES
 from ex2.training.run import Run
 from ex2.training.video import Film
@@ -50,7 +50,9 @@ def play(
 
     Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
     """
-    with Film(video, env.metadata["render_fps"]) if video else contextlib.nullcontext() as film:
+    if video and "rgb_array" not in env.metadata.get("render_modes", ()):
+        raise UsageError("This environment cannot be drawn (it has no render mode 'rgb_array'): leave the video out.")
+    with Film(video, env.metadata.get("render_fps", 30)) if video else contextlib.nullcontext() as film:
         observation, _ = env.reset(seed=seed)
         returns: dict[int, float] = {}
         following, running = np.arange(env.num_envs), np.zeros(env.num_envs)
@@ -78,7 +80,8 @@ def _first_picture(env: VectorEnv[Any, Any, Any]) -> Any:
 def look(task: str, episodes: int = 1, seed: int = 0, video: str | Path | None = None, **settings: Any) -> list[float]:
     """The returns of episodes of a task under random actions."""
     _check(episodes, seed)
-    env = make_vector_env(task, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}), **settings)
+    find_task(task)
+    env = vector_env(task, min(episodes, MOST_AT_ONCE), **({"render_mode": "rgb_array"} if video else {}), **settings)
     env.action_space.seed(seed)
     with contextlib.closing(env):
         return play(env, lambda observation: env.action_space.sample(), episodes, seed, video)

@@ -81,7 +81,7 @@ class Trainer:
 
         trained = self.algorithm.update(rollout, found, returns, progress)
         if self.policy.moments is not None:
-            self.algorithm.finish()
+            trained |= self.algorithm.finish()
             self.policy.take_in(rollout.observations.held)
 
         elapsed = time.perf_counter() - started
@@ -97,8 +97,8 @@ class Trainer:
         spaces = {"observation": self.policy.observation_space, "action": self.collector.groups[0].env.single_action_space}
         return {
             "spaces": {name: pack_space(space) for name, space in spaces.items()},
+            "algorithm": self.algorithm.state_dict(),  # first: it waits for what goes on of an update
             "policy": self.policy.state_dict(),
-            "algorithm": self.algorithm.state_dict(),
             "bonus": self.bonus.state_dict(),
             "stream": self.stream.state_dict() if self.stream else None,
             "collector": self.collector.state(find_task(self.config.task).exact),

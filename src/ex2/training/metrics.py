@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
-from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -35,10 +35,12 @@ class Metrics:
     def _rewrite(self) -> None:
         """Writes all rows again, with every column that any of them has."""
         self._columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        with open(self.path, "w", newline="") as file:
+        draft = self.path.with_name(self.path.name + ".draft")
+        with open(draft, "w", newline="") as file:
             writer = csv.DictWriter(file, self._columns)
             writer.writeheader()
             writer.writerows(self.rows)
+        os.replace(draft, self.path)
 
     def close(self) -> None:
         self._board.close()
@@ -48,8 +50,3 @@ def read(path: Path) -> list[Row]:
     """The rows of a metrics file, without the cells that are empty."""
     with open(path, newline="") as file:
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-
-
-def numbers(values: dict[str, Any]) -> Row:
-    """The entries that are numbers, as floats."""
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float) or hasattr(value, "item")}

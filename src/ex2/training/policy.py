@@ -173,9 +173,10 @@ class Policy(nn.Module):
         if isinstance(space, spaces.Discrete):
             return nn.functional.one_hot((observations - int(space.start)).long(), int(space.n)).float()
         if isinstance(space, spaces.MultiDiscrete):
-            parts = zip(observations.long().flatten(1).unbind(1), space.nvec.flatten().tolist(), strict=True)
+            places = observations.long().flatten(1) - torch.as_tensor(space.start.flatten(), device=observations.device)
+            parts = zip(places.unbind(1), space.nvec.flatten().tolist(), strict=True)
             return torch.cat([nn.functional.one_hot(part, count) for part, count in parts], 1).float()
-        return observations.flatten(1).float()
+        return observations.reshape(len(observations), -1).float()
 
     @torch.no_grad()
     def act(self, observations: np.ndarray, generator: torch.Generator, deterministic: bool = False) -> np.ndarray:

@@ -242,6 +242,8 @@ class Collector:
         """Begins all episodes: environment i has the seed + i."""
         for group in self.groups:
             group.observation, _ = group.env.reset(seed=seed + group.where.start)
+            if group.observation.dtype.kind == "f":
+                self._refuse(group.observation, "first observation", np.arange(group.where.start, group.where.stop), 0)
         self.returns[:] = 0.0
 
     @property
@@ -272,13 +274,13 @@ class Collector:
         for group in self.groups:
             self._arrive(group, steps - 1, seen, rewards, terminated, truncated)
         shape, drawn, old = rewards.shape, torch.cat(actions), torch.cat(parameters)
-        cut = seen.cut(truncated)
+        cut, taken = seen.cut(truncated), policy.actions.to_env(drawn.cpu().numpy())
         before, after = seen.states()
         return Rollout(
             observations=seen.observations(policy.see),
             actions=drawn,
             parameters=old,
-            batch=Batch.of(before, drawn.cpu().numpy().reshape(*shape, *drawn.shape[1:]), after, terminated, truncated),
+            batch=Batch.of(before, taken.reshape(*shape, *drawn.shape[1:]), after, terminated, truncated),
             rewards=rewards,
             log_probs=policy.actions.log_prob(old, drawn).cpu().numpy().reshape(shape),
             ends=terminated | truncated,

@@ -69,8 +69,13 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        """What the run was started with."""
-        return Config.load(self.folder / CONFIG)
+        """What the run was started with; on the CPU where the GPU it was trained on is missing."""
+        values = read_json(self.folder / CONFIG)
+        device = str(values.get("device", "cpu"))
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            warnings.warn(f"The run {self.folder} is of {device}, which is not here: it is opened on the CPU.", stacklevel=3)
+            values["device"] = "cpu"
+        return Config.of_file(values, self.folder / CONFIG)
 
     def history(self) -> dict[str, Array]:
         """What was reported, column by column, a number for each iteration; NaN where there was nothing to report."""
@@ -83,7 +88,7 @@ class Run:
 
     def load(self) -> Loaded:
         """The policy and the bonus as the last checkpoint left them. No environment is made."""
-        state, config = self._checkpoint()
+        config, state = self.config, checkpoint.load(self.folder / CHECKPOINT)
         try:
             spaces = {name: unpack_space(packed) for name, packed in state["spaces"].items()}
             policy = build_policy(config, spaces["observation"], spaces["action"])
@@ -96,8 +101,8 @@ class Run:
 
     def trainer(self) -> Trainer:
         """The whole run in memory, environments included."""
-        state, config = self._checkpoint()
-        trainer = Trainer(config)
+        state = checkpoint.load(self.folder / CHECKPOINT)
+        trainer = Trainer(self.config)
         try:
             trainer.load_state(state)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
@@ -111,16 +116,6 @@ class Run:
         `steps` ends the session there instead of at the configured length, which stays what schedules run over.
         """
         return _run(self.trainer(), self.folder, listener, until=steps)
-
-    def _checkpoint(self) -> tuple[dict[str, Any], Config]:
-        """The last checkpoint, and the configuration; on the CPU where the GPU it was trained on is missing."""
-        values = read_json(self.folder / CONFIG)
-        device = str(values.get("device", "cpu"))
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            warnings.warn(f"The run {self.folder} is of {device}, which is not here: it is opened on the CPU.", stacklevel=3)
-            values["device"] = "cpu"
-        config = Config.of_file(values, self.folder / CONFIG)
-        return checkpoint.load(self.folder / CHECKPOINT), config
 
     def _misfit(self, error: Exception) -> checkpoint.CheckpointError:
         path, first = self.folder / CHECKPOINT, str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -151,7 +146,7 @@ def train(
         fields: other fields of `ex2.training.config.Config`, such as num_envs or device.
     """
     config = configure(task, bonus, algo=algo, steps=steps, seed=seed, overrides=overrides, **fields)
-    folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-')}-{bonus}-{seed}"
+    folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-').replace(':', '-')}-{bonus}-{seed}"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
     actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
@@ -178,11 +173,16 @@ def resume(folder: str | Path, *, steps: int | None = None, listener: Listener |
 
 def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int | None = None) -> Result:
     config = trainer.config
-    metrics = Metrics(folder, trainer.steps)
     writer, iterations, saved = checkpoint.Writer(), 0, trainer.steps
+    threads = torch.get_num_threads()
+    try:
+        metrics = Metrics(folder, trainer.steps)
+    except OSError as error:
+        trainer.collector.close()
+        raise UsageError(f"The metrics of {folder} cannot be written ({error.strerror}).") from None
     try:
         with _stop_requests() as stop:
-            while trainer.steps < min(until or config.steps, config.steps) and not stop.is_set():
+            while trainer.steps < min(config.steps if until is None else until, config.steps) and not stop.is_set():
                 row = trainer.iterate()
                 metrics.write(row)
                 iterations += 1
@@ -195,9 +195,10 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
                 writer.save(folder / CHECKPOINT, trainer.state)
             writer.wait()
     finally:
-        with suppress(checkpoint.CheckpointError):  # of a checkpoint under way, where something else went wrong
+        with suppress(Exception):  # of a checkpoint under way, where something else went wrong
             writer.wait()
         metrics.close()
+        torch.set_num_threads(threads)
         trainer.collector.close()
     share = trainer.bonus_seconds / max(trainer.seconds, 1e-9)
     result = Result(folder, config, trainer.steps, trainer.collector.score, trainer.seconds, share)

@@ -53,7 +53,7 @@ class TRPO(Algorithm):
         super().__init__(policy, settings, generator)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="critic")
         self._fitting: Future[float] | None = None
-        self._value_loss: float | None = None  # of the last fit that went on in the background
+        self._value_loss: float | None = None  # of a fit that went on in the background, until it is reported
 
     def trained(self) -> list[torch.nn.Parameter]:
         return list(self.policy.critic.parameters())
@@ -77,12 +77,16 @@ class TRPO(Algorithm):
         return metrics if beside else metrics | {"train/value_loss": fit()}
 
     def finish(self) -> Metrics:
+        self._wait()
+        found, self._value_loss = self._value_loss, None
+        return {} if found is None else {"train/value_loss": found}
+
+    def _wait(self) -> None:
         if self._fitting is not None:
             self._value_loss, self._fitting = self._fitting.result(), None
-        return {} if self._value_loss is None else {"train/value_loss": self._value_loss}
 
     def state_dict(self) -> dict[str, Any]:
-        self.finish()
+        self._wait()
         return super().state_dict() | {"value_loss": self._value_loss}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

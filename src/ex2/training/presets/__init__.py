@@ -6,15 +6,16 @@ Where a preset departs from the paper it says so; the measurements behind it are
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from ex2.tasks import TASKS
 from ex2.training.presets.preset import Preset
 
 
-def preset_of(task: str) -> Preset:
-    """A task's preset; of any other Gymnasium environment, one that its spaces suggest."""
+def preset_of(task: str, **settings: Any) -> Preset:
+    """A task's preset; of any other Gymnasium environment, made with these settings, one that its spaces suggest."""
     if task in TASKS:
         preset: Preset = importlib.import_module(f"ex2.training.presets.{task}").PRESET
     else:
-        preset = importlib.import_module("ex2.training.presets.any_env").preset_for(task)
+        preset = importlib.import_module("ex2.training.presets.any_env").preset_for(task, **settings)
     return preset

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -17,10 +19,10 @@ LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # convolutions for pictures of at 
 SMALL = ((16, 4, 2), (16, 4, 2))  # and of at least 10
 
 
-def preset_for(env_id: str) -> Preset:
+def preset_for(env_id: str, **settings: Any) -> Preset:
     """Networks, batch and weight for an environment's observations."""
     try:
-        env = gymnasium.make(env_id)
+        env = gymnasium.make(env_id, **settings)
     except Exception as error:  # whatever an environment's own code raises
         raise UsageError(f"The environment {env_id!r} cannot be made ({type(error).__name__}: {error}).") from None
     space = env.observation_space

@@ -24,8 +24,8 @@ PRESET = Preset(
     # scaled to [-1, 1].
     policy=PolicySettings(hidden=(32, 32), activation="relu", scale_critic=True),
     # sb3-contrib's damping of 0.1 outweighs the Fisher matrix where observations are as small as here: the actor is slow to
-    # learn to act by its position, and is held at walls for long (docs/design.md). So it is with a Fisher matrix of a quarter of
-    # the states: plain TRPO then ended at -130, -132, -200, -62 (seeds 200 to 203).
+    # learn to act by its position, and is held at walls for long (docs/design.md). So it is with a Fisher matrix of a quarter
+    # of the states: plain TRPO then ended at -130, -132, -200, -62 (seeds 200 to 203).
     trpo=TRPOSettings(gae_lambda=0.97, cg_damping=0.03, batch_size=500),
     ppo=PPOSettings(gae_lambda=0.97, batch_size=500),
     weight=fading(0.1),
