@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help install demo quick test check format bench clean
 
 help:
-	@echo "make demo     train EX2 on the maze, about two minutes, and draw what it found novel"
+	@echo "make demo     train EX2 on the maze, about half a minute, and draw what it found novel"
 	@echo "make quick    lint, types, doctests and the fast tests, in a minute or so"
 	@echo "make test     the same with all tests"
 	@echo "make format   put the code in the project's format"
