@@ -60,7 +60,7 @@ def theirs(kind, trainer, rollout, advantages, returns, **settings):
     for step in range(len(rollout.rewards)):
         buffer.add(
             rollout.batch.obs[step].numpy(),
-            rollout.batch.action[step].numpy().reshape(len(advantages[0]), -1),
+            rollout.actions.numpy().reshape(*advantages.shape, -1)[step],
             rollout.rewards[step],
             np.zeros(len(advantages[0])),
             torch.zeros(len(advantages[0])),

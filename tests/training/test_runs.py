@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -274,8 +275,9 @@ def test_a_disk_that_fills_stops_the_run_with_its_last_checkpoint(tmp_path):
     folder = tmp_path / "run"
 
     def fill(row):
-        if row["step"] == 480:
-            (folder / (CHECKPOINT + ".draft")).mkdir()
+        while row["step"] == 480 and not (folder / (CHECKPOINT + ".draft")).is_dir():
+            with contextlib.suppress(FileExistsError):  # while a checkpoint is being written
+                (folder / (CHECKPOINT + ".draft")).mkdir()
 
     with pytest.raises(checkpoint.CheckpointError, match="the last good checkpoint is still there"):
         ex2.train("maze", "histogram", out=folder, listener=fill, **settings)

@@ -101,8 +101,8 @@ class Run:
 
     def trainer(self) -> Trainer:
         """The whole run in memory, environments included."""
-        state = checkpoint.load(self.folder / CHECKPOINT)
-        trainer = Trainer(self.config)
+        config, state = self.config, checkpoint.load(self.folder / CHECKPOINT)
+        trainer = Trainer(config)
         try:
             trainer.load_state(state)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
