@@ -32,7 +32,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
 from ex2 import Batch, make_bonus
-from ex2.training.presets.preset import AMORTIZED
+from ex2.training.presets.paper import AMORTIZED
 from known_densities import VECTORS, films, log_density_of_places
 
 STEPS, ENVS = 200, 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ex2.training.config import Config
+from ex2 import Run
 
 GATHER = Path(__file__).parent.parent / "examples" / "gather.py"
 
@@ -18,7 +18,7 @@ def test_gather_steers_with_the_actor_that_swims(tmp_path, monkeypatch, capsys):
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("30,000 steps, the last 20 episodes: ")
     assert "nan" not in last
-    swimmer, gatherer = (Config.load(tmp_path / f"{name}-0" / "config.json") for name in ("swimmer", "gatherer"))
+    swimmer, gatherer = (Run(tmp_path / f"{name}-0").config for name in ("swimmer", "gatherer"))
     assert swimmer.steps == 15_000
     assert gatherer.actor_of == str(tmp_path / "swimmer-0")
     assert swimmer.bonus_settings.as_dict()["entries"] == (10, 11, *range(13, 33))

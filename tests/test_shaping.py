@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 from ex2 import UsageError, Weight
-from ex2.shaping import bonus_of_density, centred
+from ex2.batch import Batch
+from ex2.bonus import Bonus
+from ex2.shaping import RAREST, SHARE, Scale, Shaper, bonus_of_density, centred, discounted
+
+STEPS, ENVS = 30, 4
+SPACE = Box(-np.inf, np.inf, (1,))
 
 
 def test_the_three_forms():
@@ -35,8 +44,119 @@ def test_a_factor_on_the_density_is_centred_away():
 
 def test_schedules():
     assert Weight(start=0.5).at(0.9) == 0.5
+    assert [Weight().at(progress) for progress in (0.0, 0.5, 1.0)] == [SHARE, SHARE / 2, 0.0]
     fading = Weight(start=1.0, schedule="linear", end=0.2, until=0.5)
     assert [round(fading.at(x), 3) for x in (0.0, 0.25, 0.5, 1.0)] == [1.0, 0.6, 0.2, 0.2]
+
+
+class FirstNumber(Bonus):
+    """A bonus that is what was seen."""
+
+    def prepare(self, batch):
+        return {}
+
+    def score(self, batch):
+        return batch.obs[..., 0].clone()
+
+    def remember(self, batch):
+        pass
+
+
+def scored(scores, ends=None):
+    """A batch with these scores [T, N], and ends of episodes."""
+    seen = np.asarray(scores, np.float32)[..., None]
+    return Batch.of(seen, np.zeros_like(seen), seen, ends)
+
+
+def streams(seed, factor=1.0):
+    """Rewards that come now and then, scores, and ends of episodes, [T, N]."""
+    random = np.random.default_rng(seed)
+    rewards = factor * (random.random((STEPS, ENVS)) < 0.1)
+    return rewards.astype(np.float32), random.normal(1.0, 2.0, (STEPS, ENVS)), random.random((STEPS, ENVS)) < 0.1
+
+
+def shaper(weight=None, **settings):
+    return Shaper(FirstNumber(SPACE, SPACE), weight or Weight(), gamma=0.9, **settings)
+
+
+def test_discounted_sums_end_with_an_episode():
+    values, ends = np.array([[1.0], [2.0], [4.0]]), np.array([[False], [True], [False]])
+    assert discounted(values, 0.5, ends).ravel().tolist() == [2.0, 2.0, 4.0]
+    assert discounted(values, 0.5).ravel().tolist() == [3.0, 4.0, 4.0]
+
+
+def test_a_scale_is_the_deviation_of_all_sums_ever():
+    scale, sums = Scale(0.9), np.zeros(0)
+    for seed in range(4):
+        _, values, ends = streams(seed)
+        mask = np.random.default_rng(seed).random(values.shape) < 0.8
+        scale.update(values, mask, ends)
+        sums = np.concatenate([sums, discounted(np.where(mask, values, 0.0), 0.9, ends)[mask]])
+        assert scale.deviation == pytest.approx(sums.std())
+
+
+def test_a_scale_of_one_number_over_and_over_is_none():
+    scale = Scale(0.0)
+    scale.update(np.full((STEPS, ENVS), 0.1), np.ones((STEPS, ENVS), bool))
+    assert scale.deviation == 0.0
+
+
+def test_the_automatic_weight_is_what_its_formula_says():
+    one = shaper()
+    for seed, progress in enumerate((0.1, 0.5)):
+        rewards, scores, ends = streams(seed)
+        shaped = one(scored(scores, ends), rewards, progress)
+        assert one.unit == max(one.reward_scale.deviation, RAREST * one.reward_scale.largest) > 0.0
+        middle = np.sort(np.float32(scores).ravel())[(scores.size - 1) // 2]
+        assert np.allclose(shaped.rewards, rewards / one.unit)
+        expected = SHARE * (1.0 - progress) * (scores - middle) / one.bonus_scale.deviation
+        assert np.allclose(shaped.bonuses, expected, atol=1e-5)
+        told = shaped.metrics["bonus/weight"]  # of a score, in units of the reward
+        assert told == pytest.approx(SHARE * (1.0 - progress) * one.unit / one.bonus_scale.deviation)
+
+
+def test_the_automatic_weight_knows_no_units():
+    one, other = shaper(), shaper()
+    for seed in range(3):
+        rewards, scores, ends = streams(seed)
+        first, second = one(scored(scores, ends), rewards, 0.3), other(scored(1e-3 * scores, ends), 50.0 * rewards, 0.3)
+        assert np.allclose(first.rewards, second.rewards, rtol=1e-4)
+        assert np.allclose(first.bonuses, second.bonuses, rtol=1e-3, atol=1e-5)
+
+
+def test_without_a_reward_the_bonus_is_all_there_is():
+    _, scores, ends = streams(0)
+    shaped = shaper()(scored(scores, ends), np.zeros(scores.shape, np.float32), 0.0)
+    assert not shaped.rewards.any()
+    assert discounted(shaped.bonuses, 0.9).std() == pytest.approx(SHARE, rel=1e-3)
+
+
+def test_scores_that_are_all_the_same_are_no_bonus():
+    rewards, scores, ends = streams(0)
+    shaped = shaper()(scored(np.full(scores.shape, 7.0), ends), rewards, 0.0)
+    assert not shaped.bonuses.any()
+    assert np.isfinite(shaped.rewards).all()
+
+
+def test_a_number_as_weight_leaves_rewards_alone():
+    rewards, scores, ends = streams(0)
+    for scaled in (True, False):
+        one = shaper(Weight(start=2.0), centre="none", scaled=scaled)
+        shaped = one(scored(scores, ends), rewards, 0.5)
+        assert np.array_equal(shaped.rewards, rewards)
+        assert np.allclose(shaped.bonuses, 2.0 * scores / (one.bonus_scale.deviation if scaled else 1.0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_shaper_goes_on_where_it_was_saved():
+    one, other = shaper(), shaper()
+    for seed in range(2):
+        rewards, scores, ends = streams(seed)
+        one(scored(scores, ends), rewards, 0.1)
+    other.load_state_dict(one.state_dict())
+    rewards, scores, ends = streams(9)
+    first, second = (each(scored(scores, ends), rewards, 0.2) for each in (one, other))
+    assert np.array_equal(first.rewards, second.rewards)
+    assert np.array_equal(first.bonuses, second.bonuses)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +166,12 @@ def test_schedules():
         (lambda: centred(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), "midian"), "did you mean 'median'"),
         (lambda: Weight(schedule="liner"), "did you mean 'linear'"),
         (lambda: Weight(schedule="linear", until=0.0), "until=0.0 must be above 0"),
+        (lambda: Weight(start="atuo"), "must be float | 'auto'"),
+        (lambda: Weight(start=float("nan")), "start=nan must be finite"),
+        (lambda: Weight(start=-1.0), "start=-1.0 must be at least 0"),
+        (lambda: shaper(scaled=False), "scaled=false does not go with the weight"),
     ],
 )
-def test_wrong_names_suggest_the_nearest(make, name):
-    with pytest.raises(UsageError, match=name):
+def test_what_cannot_be_is_refused_in_a_sentence(make, name):
+    with pytest.raises(UsageError, match=re.escape(name)):
         make()

@@ -78,6 +78,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--bonus", default="kernel-exemplar", help="a bonus, as 'ex2 bonuses' lists them (default: kernel-exemplar)"
     )
     train.add_argument("--algo", default="trpo", help="trpo or ppo (default: trpo)")
+    train.add_argument(
+        "--preset", default="default", help="default (ours), or paper: the hyperparameters that the paper published"
+    )
     train.add_argument("--steps", type=int, help="environment steps (default: the task's preset)")
     train.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
     train.add_argument("--out", type=Path, help="the run's folder (default: runs/TASK-BONUS-SEED)")
@@ -156,6 +159,7 @@ def _train(options: argparse.Namespace) -> int:
     task = options.task or options.env
     settings: dict[str, Any] = {
         "algo": options.algo,
+        "preset": options.preset,
         "steps": options.steps,
         "seed": options.seed,
         "overrides": dict(_parse(text) for text in options.set),

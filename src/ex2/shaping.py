@@ -1,17 +1,32 @@
-"""From a density to a reward: R' = R + beta * (f(p) - centre). The forms f, the centring and the weight beta live here only."""
+"""From a density to what an agent learns from: R' = R + beta * (f(p) - centre). The forms f, the centring, the scale and the
+weight beta live here only; the loop and every adapter have a `Shaper`.
+
+**The weight "auto"**, the default. Scores of different bonuses deviate by 0.001 to 100, rewards by anything, so neither says
+what a good beta is. The agent learns from
+
+    R / sigma_R  +  0.3 (1 - t) (f(p) - centre) / sigma_B
+
+with sigma_R and sigma_B the deviations of the discounted sums of all rewards and of all centred scores so far, and t the share
+of the training that is done. So both are on the scale of their own returns, whatever their units. sigma_R is at least a tenth
+of the largest return seen, so that a first, rare find weighs ten times as much as what the bonus still promises and not a
+thousand times; where no reward was ever seen to vary, it is 1. sigma_B forgets nothing: as the world becomes familiar, scores
+fade against what they once were, and the agent turns to the reward. When the training ends, the bonus is gone.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ex2.arrays import Array
 from ex2.batch import Batch
-from ex2.errors import unknown
+from ex2.errors import UsageError, unknown
 from ex2.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -21,6 +36,10 @@ FORMS = ("log", "sqrt-count", "inverse-count")
 CENTRES = ("median", "mean", "none")
 FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus stays finite
 SCHEDULES = ("constant", "linear")
+AUTO = "auto"
+SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
+RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
+ROUNDING = 1e-6  # deviation, as a share of the largest number, below which all are the same
 
 
 def bonus_of_density(
@@ -68,37 +87,127 @@ class Weight(Settings):
     0.5
     """
 
-    start: float = setting(1.0, "What it begins with.", least=0)
+    start: float | Literal["auto"] = setting(
+        AUTO,
+        'What it begins with, in units of the reward; "auto" is a share of what rewards deviate by, falling to 0.',
+        least=0,
+    )
     schedule: str = setting("constant", "`constant` keeps `start`; `linear` falls to `end`.", among=SCHEDULES)
     end: float = setting(0.0, "What a linear schedule falls to.", least=0)
     until: float = setting(1.0, "The share of the training by which it has fallen.", above=0, most=1)
 
+    @property
+    def auto(self) -> bool:
+        return self.start == AUTO
+
     def at(self, progress: float) -> float:
-        if self.schedule == "constant":
-            return self.start
-        return self.start + (self.end - self.start) * min(progress / self.until, 1.0)
+        """The weight, or, of "auto", the share."""
+        done = min(progress / self.until, 1.0)
+        if self.start == AUTO:
+            return SHARE * (1.0 - done)
+        return float(self.start) + (self.end - float(self.start)) * (done if self.schedule == "linear" else 0.0)
+
+
+def discounted(values: Array, discount: float, ends: Array | None = None) -> Array:
+    """The discounted sum of what follows each step, itself included, [T, N] -> [T, N]; nothing follows where an episode ends.
+
+    >>> discounted(np.ones((3, 1)), 0.5).ravel().tolist()
+    [1.75, 1.5, 1.0]
+    """
+    decay = discount * (np.ones_like(values) if ends is None else 1.0 - ends.astype(values.dtype))
+    found = np.zeros_like(values)
+    running = np.zeros_like(values[0])
+    for step in range(len(values) - 1, -1, -1):
+        running = values[step] + decay[step] * running
+        found[step] = running
+    return found
+
+
+class Scale:
+    """The deviation of the discounted sums of a stream of numbers, from its beginning (Burda et al. 2018, section 2.4)."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.count = self.mean = self.squares = self.largest = 0.0
+
+    def update(self, values: Array, mask: Array, ends: Array | None = None) -> None:
+        """Takes in numbers [T, N], of which those in the mask count."""
+        sums = discounted(np.where(mask, values, 0.0).astype(np.float64), self.gamma, ends)[mask]
+        if not len(sums):
+            return
+        apart, total = float(sums.mean()) - self.mean, self.count + len(sums)
+        self.squares += float(sums.var()) * len(sums) + apart**2 * self.count * len(sums) / total
+        self.mean, self.count = self.mean + apart * len(sums) / total, total
+        self.largest = max(self.largest, float(np.abs(sums).max()))
+
+    @property
+    def deviation(self) -> float:
+        """0 where all sums were the same, but for rounding."""
+        found = (self.squares / self.count) ** 0.5 if self.count else 0.0
+        return found if found > ROUNDING * self.largest else 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in ("count", "mean", "squares", "largest")}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        for name in self.state_dict():
+            setattr(self, name, float(state[name]))
 
 
 @dataclass(frozen=True)
 class Shaped:
-    """What a bonus adds to a batch [T, N]: the centred scores, what they weigh, and what there is to report."""
+    """What an agent learns from a batch [T, N], and what there is to report."""
 
-    scores: Array
-    weight: float
+    rewards: Array
+    """The environment's own, in the units that the agent learns in."""
+    bonuses: Array
+    """What is added to them."""
     metrics: dict[str, float]
 
+
+class Shaper:
+    """Shows batches to a bonus, and makes of rewards and scores what an agent learns from.
+
+    Args:
+        bonus: any bonus.
+        weight: beta; "auto" is explained at the top of this file.
+        gamma: the agent's discount.
+        centre: what is subtracted from the scores of a batch: "median", "mean" or "none".
+        scaled: whether scores are divided by the running deviation of their discounted sums, so that a weight means the same
+            for every bonus: how much of the reward's units the bonus's returns deviate by. The paper does not scale.
+    """
+
+    def __init__(self, bonus: Bonus, weight: Weight, gamma: float, centre: str = "median", scaled: bool = True) -> None:
+        if weight.auto and not scaled:
+            raise UsageError('scaled=false does not go with the weight "auto": give the weight as a number, weight.start=0.01.')
+        self.bonus, self.weight, self.centre, self.scaled = bonus, weight, centre, scaled
+        self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma)
+
+    def __call__(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
+        """Rewards [T, N] of a batch, so far into the training."""
+        started = time.perf_counter()
+        raw, fitted = self.bonus.observe(batch)
+        mask, ends = batch.mask.numpy(), (batch.terminated | batch.truncated).numpy()
+        scores = centred(raw, batch.mask, self.centre).numpy()
+        self.reward_scale.update(rewards, mask, ends)
+        self.bonus_scale.update(scores, mask)
+        unit = self.unit if self.weight.auto else 1.0
+        beta = self.weight.at(min(progress, 1.0))
+        factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
+        metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": factor * unit} | fitted
+        metrics |= {"scale": self.bonus_scale.deviation, "reward_scale": self.reward_scale.deviation}
+        metrics["seconds"] = time.perf_counter() - started
+        reported = {f"bonus/{name}": value for name, value in metrics.items()}
+        return Shaped((rewards / unit).astype(np.float32), (factor * scores).astype(np.float32), reported)
+
     @property
-    def bonuses(self) -> Array:
-        """What is added to the rewards: weight * (score - centre)."""
-        return self.weight * self.scores
+    def unit(self) -> float:
+        """sigma_R."""
+        return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest) if self.reward_scale.deviation else 1.0
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
 
-def shape(bonus: Bonus, batch: Batch, weight: Weight, progress: float, centre: str = "median") -> Shaped:
-    """Shows a batch to a bonus, and makes of its scores what an agent learns from: the loop and every adapter do it here."""
-    started = time.perf_counter()
-    raw, fitted = bonus.observe(batch)
-    now = weight.at(min(progress, 1.0))
-    scores = centred(raw, batch.mask, centre).numpy()
-    metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": now} | fitted
-    metrics["seconds"] = time.perf_counter() - started
-    return Shaped(scores, now, {f"bonus/{name}": value for name, value in metrics.items()})
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.reward_scale.load_state_dict(state["rewards"])
+        self.bonus_scale.load_state_dict(state["scores"])

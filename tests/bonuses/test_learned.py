@@ -28,23 +28,6 @@ def test_rnd_standardises_and_clips_what_it_sees():
     assert bonus.networks.target.standardised(1e9 * torch.ones(1, 3))[1].tolist() == [[5.0, 5.0, 5.0]]
 
 
-def test_rnd_errors_are_divided_by_the_deviation_of_their_discounted_sums():
-    """What came before counts half after 4,000 transitions, and batches of 120 accordingly more."""
-    bonus = make_bonus("rnd", VECTOR, CONTINUOUS, gamma=0.9)
-    sums, weights, running = [], np.zeros(0), np.zeros(4)
-    for seed in range(3):
-        batch = make_batch(SPACES["vector-continuous"], seed=seed)
-        bonus.prepare(batch)
-        errors = bonus.errors(batch)
-        for error in errors.reshape(30, 4).double().numpy():
-            running = 0.9 * running + error
-            sums.extend(running)
-        weights = np.concatenate([0.5 ** (120 / 4_000) * weights, np.ones(120)])
-        mean = np.average(sums, weights=weights)
-        assert bonus.deviation == pytest.approx(np.average((np.array(sums) - mean) ** 2, weights=weights) ** 0.5, rel=1e-4)
-        assert torch.allclose(bonus.score(batch).flatten() * bonus.deviation, errors, rtol=1e-4)
-
-
 def test_rnd_learns_the_predictor_and_never_the_target():
     bonus = make_bonus("rnd", VECTOR, CONTINUOUS, epochs=30, learning_rate=1e-3)
     batch = make_batch(SPACES["vector-continuous"])
@@ -179,7 +162,6 @@ def test_parts_count_by_their_shares_each_on_its_own_scale():
         ("rnd+kda", {}, "did you mean 'kde'"),
         ("rnd+kde", {"rnd.hiden": 3}, "did you mean 'rnd.hidden'"),
         ("rnd", {"share": 0.0}, "share"),
-        ("rnd", {"gamma": 1.0}, "gamma"),
         ("icm", {"forward_share": 1.0}, "forward_share"),
         ("icm", {"epochs": 0}, "epochs"),
         ("simhash", {"bits": 0}, "bits"),

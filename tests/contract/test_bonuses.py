@@ -20,7 +20,6 @@ from ex2 import BONUSES, Batch, UsageError, make_bonus
 from ex2.bonus import Bonus, BonusSettings, DensityBonus, bonus_settings, kind_of, setting_names, settings_type
 from ex2.settings import describe, hints, setting
 from ex2.training import checkpoint
-from ex2.training.config import configure
 from faults import same
 
 SMALL = {
@@ -55,10 +54,9 @@ def build(name: str, pair, **settings) -> Bonus:
 
 
 def tuned(name: str) -> Bonus:
-    """The bonus on a plane with the settings of its maze preset, which are known to work in two dimensions."""
-    taken = {"bonus.inputs": "state", "bonus.min_replay": 0}
-    taken = {key: value for key, value in taken.items() if key.removeprefix("bonus.") in setting_names(name)}
-    return make_bonus(name, VECTOR, CONTINUOUS, configure("maze", name, overrides=taken).bonus_settings)
+    """The bonus on a plane, with settings that are known to work in two dimensions."""
+    settings = {"kde": {"bandwidth": 0.2}, "simhash": {"bits": 32, "offset": 0.5}}
+    return make_bonus(name, VECTOR, CONTINUOUS, **settings.get(name, {}))
 
 
 def seen(name: str, pair, **settings) -> Bonus:

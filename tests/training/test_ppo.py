@@ -13,8 +13,7 @@ from oracle import assert_same_update, pairs, rolled_out, theirs
 @pytest.mark.parametrize("extra", [{}, {"ent_coef": 0.01, "clip_range": 0.1, "max_grad_norm": 0.1}])
 def test_an_update_is_that_of_stable_baselines3(task, extra):
     settings = {"algo.batch_size": 128, "algo.n_epochs": 4} | {f"algo.{name}": value for name, value in extra.items()}
-    if task == "CartPole-v1":
-        settings["policy.standardise"] = "none"
+    settings["policy.standardise"] = "none"
     trainer, rollout, advantages, returns = rolled_out(task, "ppo", **settings)
     model = theirs(stable_baselines3.PPO, trainer, rollout, advantages, returns, batch_size=128, n_epochs=4, **extra)
     before = [mine.detach().clone() for mine, _ in pairs(trainer.policy, model.policy)]

@@ -98,7 +98,7 @@ def test_a_minibatch_is_one_step_in_however_many_chunks(monkeypatch, at_once):
     torch.testing.assert_close(critic.state_dict(), by_hand.state_dict())
 
 
-@pytest.mark.parametrize("settings", [{"activation": "relu"}, {"scale_critic": True}, {"standardise": "both"}, {"hidden": ()}])
+@pytest.mark.parametrize("settings", [{"activation": "relu"}, {"standardise": "none"}, {"hidden": ()}])
 def test_gradients_by_hand_are_those_of_autograd(settings):
     space = spaces.Box(-2.0, 1.0, (5,))
     torch.manual_seed(0)

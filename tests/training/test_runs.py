@@ -27,7 +27,7 @@ from ex2.training.config import configure
 from ex2.training.loop import Trainer
 from ex2.training.run import CHECKPOINT, CONFIG
 
-OUTPUTS = "actor.4.linear.weight"
+OUTPUTS = "actor.5.linear.weight"
 SMALL = {"num_envs": 4, "rollout_steps": 60, "steps": 1_440, "threads": 1}  # six iterations, episodes crossing them
 
 
@@ -160,7 +160,8 @@ def test_without_reward_and_bonus_nothing_is_learned(tmp_path):
     policies = []
     for name, steps in (("one", 240), ("three", 720)):
         ex2.train("cheetah", "none", out=tmp_path / name, seed=3, **(settings | {"steps": steps}))
-        policies.append(checkpoint.load(tmp_path / name / CHECKPOINT)["policy"])
+        found = checkpoint.load(tmp_path / name / CHECKPOINT)["policy"]
+        policies.append({key: value for key, value in found.items() if "moments" not in key})
     same(*policies)
     moved = ex2.train("cheetah", "none", seed=3, out=tmp_path / "other", overrides={"policy.zero_critic": False}, **settings)
     other = checkpoint.load(moved.folder / CHECKPOINT)["policy"]
@@ -233,7 +234,7 @@ def test_a_run_leaves_what_it_should(tmp_path):
     assert {file.name for file in result.folder.iterdir()} == {
         "config.json", "metrics.csv", "checkpoint.safetensors", "summary.json", "tensorboard"
     }  # fmt: skip
-    assert json.loads((result.folder / "config.json").read_text())["bonus_settings"]["k"] == 5
+    assert json.loads((result.folder / "config.json").read_text())["bonus_settings"]["k"] == 1
     last = {name: column[-1] for name, column in Run(result.folder).history().items()}
     wanted = {"step", "score", "steps_per_second", "bonus/mean", "bonus/weight", "bonus/accuracy_positive", "train/std"}
     assert wanted <= last.keys()
@@ -331,8 +332,6 @@ def test_outside_the_main_thread(tmp_path):
         ({"task": "NoSuchEnv-v0"}, "no task or environment 'NoSuchEnv-v0'"),
         ({"task": "venture", "overrides": {"task.stiky": 0.25}}, "does not take these settings"),
         ({"task": "doom", "overrides": {"policy.convolutions": [[16, 40, 2]]}}, "too small for the convolutions"),
-        ({"task": "doom", "overrides": {"policy.standardise": "critic"}}, "standardise is for vectors"),
-        ({"overrides": {"policy.standardise": "critic"}}, "two ways of the same"),
         ({"overrides": {"policy.critic_hidden": [0]}}, "critic_hidden=(0,)"),
     ],
 )
@@ -354,7 +353,8 @@ def test_a_run_may_begin_with_the_actor_of_another(tmp_path):
     )
     fresh.take_actor(before, "first")
     for name, value in fresh.state_dict().items():
-        assert torch.equal(value, before[name] if name.startswith("actor.") else begun[name]), name
+        taken = name.startswith("actor.") or "moments" in name  # by which the actor sees
+        assert torch.equal(value, before[name] if taken else begun[name]), name
     shutil.rmtree(tmp_path / "first")
     assert ex2.resume(tmp_path / "second").finished
     with pytest.raises(UsageError, match="first"):

@@ -40,10 +40,7 @@ def test_the_fisher_matrix_is_the_second_derivative_of_the_divergence(task):
 def test_an_update_is_that_of_sb3_contrib(task):
     # In one batch, of whatever order.
     settings = {"algo.n_critic_updates": 3, "algo.batch_size": 128, "algo.cg_damping": 0.1, "algo.cg_max_steps": 15}
-    if task == "CartPole-v1":
-        settings["policy.standardise"] = "none"
-    if task == "maze":
-        settings["policy.scale_critic"] = False
+    settings["policy.standardise"] = "none"
     trainer, rollout, advantages, returns = rolled_out(task, **settings)
     model = theirs(sb3_contrib.TRPO, trainer, rollout, advantages, returns, batch_size=128, n_critic_updates=3)
     before = [mine.detach().clone() for mine, _ in pairs(trainer.policy, model.policy)]

@@ -15,7 +15,7 @@ from ex2.arrays import Array
 from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus
 from ex2.errors import UsageError, missing_extra, unknown
-from ex2.shaping import CENTRES, Weight, shape
+from ex2.shaping import CENTRES, Shaper, Weight
 from ex2.training.returns import Stream
 from ex2.training.rollout import Observations
 
@@ -66,12 +66,13 @@ class BonusCallback(BaseCallback):
 
     Args:
         bonus: a built bonus, or the name of one; the spaces then come from the model, the settings from `settings`.
-        weight: beta, a number or a schedule.
+        weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
         centre: what is subtracted from the bonuses of a batch: "median", "mean" or "none".
         total_steps: what the weight's schedule runs over; by default, what `learn` was asked for.
         last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
         episodic: whether the bonus's returns end with an episode; if not, they have a critic of their own
             (`ex2.training.returns.Stream`).
+        scaled: whether scores are divided by the running deviation of their discounted sums.
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
     """
@@ -79,23 +80,26 @@ class BonusCallback(BaseCallback):
     def __init__(
         self,
         bonus: Bonus | str = "kernel-exemplar",
-        weight: float | Weight = 1.0,
+        weight: float | str | Weight = "auto",
         *,
         centre: str = "median",
         total_steps: int | None = None,
         last_frame: bool = False,
         episodic: bool = True,
+        scaled: bool = True,
         **settings: Any,
     ) -> None:
         super().__init__()
         if centre not in CENTRES:
             raise unknown("centre", centre, CENTRES)
         self._bonus, self._settings = bonus, settings
-        self.weight = weight if isinstance(weight, Weight) else Weight(start=weight)
+        self.weight = weight if isinstance(weight, Weight) else Weight(start=weight)  # type: ignore[arg-type]
+        self.scaled = scaled
         self.centre = centre
         self.total_steps = total_steps
         self.last_frame = last_frame
         self.episodic = episodic
+        self.shaper: Shaper | None = None
         self.stream: Stream | None = None
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
@@ -124,6 +128,8 @@ class BonusCallback(BaseCallback):
             space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         self._settings = {}
+        if self.shaper is None or self.shaper.bonus is not self._bonus:
+            self.shaper = Shaper(self._bonus, self.weight, self.model.gamma, self.centre, self.scaled)
         if not self.episodic and (self.stream is None or self._streamed is not self.model):
             policy, self._streamed = self.model.policy, self.model
             if not isinstance(policy, ActorCriticPolicy) or hasattr(policy, "lstm_actor"):
@@ -151,6 +157,7 @@ class BonusCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         self._after: list[Any] = []
         self._finals: list[tuple[int, int, Any]] = []  # step, environment and observation of each end of an episode
+        self._rewards: list[Array] = []
         self._terminated: list[Any] = []
         self._truncated: list[Any] = []
         self._first = None if self._normalizer is None else self._normalizer.get_original_obs()
@@ -175,6 +182,7 @@ class BonusCallback(BaseCallback):
             self._finals.append((len(self._after), int(index), final))
             truncated[index] = infos[index].get("TimeLimit.truncated", False)
         self._refuse_non_finite(self.locals["rewards"], "reward")
+        self._rewards.append(self.locals["rewards"].copy())
         self._truncated.append(truncated)
         self._terminated.append(done & ~truncated)
         self._after.append(after)
@@ -198,13 +206,16 @@ class BonusCallback(BaseCallback):
         model, buffer = self.model, self.model.rollout_buffer
         self.batch = self._transitions(buffer)
         progress = model.num_timesteps / (self.total_steps or self._asked)
-        shaped = shape(self.bonus, self.batch, self.weight, progress, self.centre)
+        assert self.shaper is not None
+        own = np.stack(self._rewards)
+        shaped = self.shaper(self.batch, own, progress)
         self.bonuses = shaped.bonuses
+        buffer.rewards += shaped.rewards - own  # beside them it holds what is expected behind a time limit
         if self.stream is None:
             buffer.rewards += self.bonuses
-            buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
-        else:
-            buffer.advantages += shaped.weight * self._stream_advantages(shaped.scores)
+        buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
+        if self.stream is not None:
+            buffer.advantages += self._stream_advantages(self.bonuses)
         self.metrics = shaped.metrics | {"entropy": -float(buffer.log_probs.mean())}
         for name, value in self.metrics.items():
             self.logger.record(name, value)
@@ -231,7 +242,7 @@ class BonusCallback(BaseCallback):
             return {key: self._held_first(held[key], like[key]) for key in held}
         return held[0].reshape(like.shape)
 
-    def _stream_advantages(self, scores: Array) -> Array:
+    def _stream_advantages(self, bonuses: Array) -> Array:
         """The advantages of a bonus whose returns go on over the ends of episodes."""
         assert isinstance(self.model, OnPolicyAlgorithm)
         assert self.stream is not None
@@ -240,4 +251,4 @@ class BonusCallback(BaseCallback):
         if isinstance(held, dict) or isinstance(last, dict):
             raise UsageError("episodic=False does not take Dict observations: leave it out, or flatten them.")
         rows = torch.as_tensor(held.reshape(-1, *held.shape[2:]), device=policy.device)
-        return self.stream.advantages(scores, Observations(rows, lambda some: some), last)
+        return self.stream.advantages(bonuses, Observations(rows, lambda some: some), last)

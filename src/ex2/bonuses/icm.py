@@ -52,7 +52,6 @@ class IntrinsicCuriosity(ErrorBonus):
         minimise (1 - forward_share) * inverse loss + forward_share * forward loss,
 
     the inverse loss being cross-entropy for discrete actions and squared error for all others, scaled to [-1, 1] if bounded.
-    Errors are divided by the running deviation of their discounted sums, which the paper leaves to the weight.
     """
 
     Settings = IntrinsicCuriositySettings

@@ -14,12 +14,15 @@ from ex2.bonus import DensityBonus, DensitySettings, Metrics
 from ex2.inputs import compressed
 from ex2.networks import middle_and_spread, usable
 from ex2.settings import setting
+from ex2.shaping import FORMS
 
 RATED_AT_ONCE = 500  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelDensitySettings(DensitySettings):
+    # Narrow kernels say of most pictures that they were never seen: as a count they would all be the same.
+    form: str = setting("log", "how a density becomes a bonus, see `ex2.shaping.bonus_of_density`", among=FORMS)
     bandwidth: float | None = setting(
         None,
         "the kernel's standard deviation, in deviations of the states that carry a kernel; what lies more than 5 of these away "

@@ -15,8 +15,6 @@ from ex2.bonuses.learner import Learner
 from ex2.settings import Settings, setting
 
 RATED_AT_ONCE = 1_024  # rows
-FEWEST_ENVIRONMENTS = 5  # that the deviation of errors is estimated from, if there are as many
-HALF_LIFE = 4_000  # transitions after which those before count half in the running deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,24 +70,13 @@ class ErrorSettings(LearnedSettings):
     """Of a bonus that is a prediction error."""
 
     epochs: int = setting(1, "how often the transitions of a batch are trained on", least=1)
-    gamma: float = setting(0.99, "the discount of the sum whose deviation errors are divided by", least=0.0, below=1.0)
 
 
 class ErrorBonus(LearnedBonus):
-    """A bonus that is a prediction error, in units of how much its discounted sums vary (Burda et al. 2018, section 2.4).
-
-    Errors shrink as networks learn, by orders of magnitude, and no weight would fit them for long. So they are divided by the
-    running standard deviation of the discounted sum of errors up to each step, which goes on from batch to batch. It forgets:
-    over all batches ever seen, the first errors would outweigh the later ones and leave a bonus of nothing.
-    """
+    """A bonus that is a prediction error. They shrink by orders of magnitude; `ex2.shaping` scales them."""
 
     Settings = ErrorSettings
     settings: ErrorSettings
-
-    def setup(self) -> None:
-        super().setup()
-        self._sums = torch.zeros(0, dtype=torch.float64)  # so far, of each environment
-        self._moments = torch.zeros(3, dtype=torch.float64)  # of all such sums: count, mean, squares around it
 
     def learn(self, *fields: Tensor) -> None:
         """Trains on fields [M, ...] for some epochs."""
@@ -104,46 +91,11 @@ class ErrorBonus(LearnedBonus):
         """The error of each transition that happened, [M]."""
 
     def prepare(self, batch: Batch) -> Metrics:
-        """Takes errors of the batch, before anything is learned from it, into the running deviation.
-
-        Of some environments only: all of them are rated again when they are scored.
-        """
-        memory = 0.5 ** (batch.mask.sum().item() / HALF_LIFE)
-        batch = batch.environments(slice(None, None, max(batch.shape[1] // FEWEST_ENVIRONMENTS, 1)))
-        if not batch.mask.any():
-            return {}
-        errors = torch.zeros(batch.shape, dtype=torch.float64)
-        errors[batch.mask] = self.errors(batch).double()
-        if len(self._sums) != batch.shape[1]:
-            self._sums = torch.zeros(batch.shape[1], dtype=torch.float64)
-        sums = torch.zeros_like(errors)
-        for step, error in enumerate(errors):
-            self._sums = torch.where(batch.mask[step], self.settings.gamma * self._sums + error, self._sums)
-            sums[step] = self._sums
-        new = sums[batch.mask]
-        count, mean, squares = self._moments.tolist()
-        count, squares = memory * count, memory * squares
-        apart, total = new.mean().item() - mean, count + len(new)
-        squares += (new - new.mean()).square().sum().item() + apart**2 * count * len(new) / total
-        self._moments = torch.tensor([total, mean + apart * len(new) / total, squares], dtype=torch.float64)
-        return {"error": errors[batch.mask].mean().item(), "deviation": self.deviation}
-
-    @property
-    def deviation(self) -> float:
-        """What errors are divided by."""
-        count, _, squares = self._moments.tolist()
-        return (squares / count) ** 0.5 if squares else 1.0
+        return {}
 
     def score(self, batch: Batch) -> Tensor:
         self.check(batch)
         scores = torch.zeros(batch.shape)
         if batch.mask.any():
-            scores[batch.mask] = self.errors(batch) / self.deviation
+            scores[batch.mask] = self.errors(batch)
         return scores
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"sums": self._sums, "moments": self._moments}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._sums, self._moments = state["sums"].clone(), state["moments"].clone()

@@ -60,9 +60,9 @@ class RandomDistillationSettings(ErrorSettings, BonusSettings):
 class RandomDistillation(ErrorBonus):
     """The error of a network f^(x) that learns to give the outputs of a random network f(x), x the state an action led to.
 
-    Inputs are standardised by running moments and clipped to [-5, 5], pixel by pixel for images, and errors are divided by the
-    running deviation of their discounted sums, as in the paper. Its own stream of returns that does not end with an episode is
-    an option of the trainer (`ex2 train ... --set episodic=false`, `BonusCallback(episodic=False)`).
+    Inputs are standardised by running moments and clipped to [-5, 5], pixel by pixel for images. That errors are divided by the
+    running deviation of their discounted sums is done for every bonus (`ex2.shaping`); its own stream of returns that does not
+    end with an episode is an option of the trainer (`ex2 train ... --set episodic=false`, `BonusCallback(episodic=False)`).
     """
 
     Settings = RandomDistillationSettings

@@ -58,6 +58,15 @@ TASKS = {
         needs="mujoco",
         paper={"k-exemplar": -104.2, "amortized": -132.2, "vime": -135.5, "kde": -117.5, "histogram": -69.6, "none": -175.6},
     ),
+    "sparse-maze": Task(
+        env_id="ex2/SparseMaze-v0",
+        module="ex2.tasks.maze",
+        summary="the maze without a hint: 1 at the goal, 0 elsewhere (not of the paper)",
+        episode_steps=200,
+        extra="mujoco",
+        needs="mujoco",
+        arguments={"sparse": True},
+    ),
     "cheetah": Task(
         env_id="ex2/SparseHalfCheetah-v0",
         module="ex2.tasks.half_cheetah",

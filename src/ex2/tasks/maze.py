@@ -3,6 +3,8 @@
 Every step costs 1, except in the corner of the goal, where it costs 5 times the city-block distance to the goal. A straight
 run round the wall takes 65 to 75 steps, so an episode of 200 steps returns about -65 to -70 at best and -200 for an agent
 that never finds the goal.
+
+The sparse maze is the same arena without any hint: 1 at the goal, where the episode ends, and 0 elsewhere. Not of the paper.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ START_NOISE = 0.01  # m and m/s, uniform to both sides
 GOAL_REGION_X = 0.0  # m, the goal's corner is x > 0 ...
 GOAL_REGION_Y = -0.08  # m, ... and y < -0.08
 GOAL_SLOPE = 5.0  # reward lost per metre from the goal, inside its corner
+GOAL_RADIUS = 0.05  # m, how near to the goal the sparse maze ends
 EPISODE_STEPS = 200
 PHYSICS_STEPS = 2  # of 0.01 s
 WALLS = np.array(  # m, (x, y) of both ends of each wall's middle line, the inner wall last
@@ -73,7 +76,8 @@ class Maze(MujocoTask):
     frames_per_second = 50
     observation_space = gymnasium.spaces.Box(-HALF_WIDTH, HALF_WIDTH, (2,), np.float32)
 
-    def __init__(self) -> None:
+    def __init__(self, sparse: bool = False) -> None:
+        self.sparse = sparse
         self.model = mujoco.MjModel.from_xml_string((files("ex2.tasks") / "assets" / "maze.xml").read_text())
 
     def initial_state(self, random: np.random.Generator) -> Array:
@@ -85,6 +89,9 @@ class Maze(MujocoTask):
 
     def arrive(self, states: Array) -> tuple[Array, Array, Array]:
         positions = states[:, 1:3]
+        if self.sparse:
+            there = np.linalg.norm(positions - GOAL, axis=1) < GOAL_RADIUS
+            return self.observation(states), there.astype(np.float64), there
         apart = np.abs(positions - GOAL)
         reward = np.where(in_goal_region(positions), -GOAL_SLOPE * (apart[:, 0] + apart[:, 1]), -1.0)
         return self.observation(states), reward, np.zeros(len(states), bool)
@@ -93,7 +100,10 @@ class Maze(MujocoTask):
         """The arena from above."""
         canvas = Canvas(PICTURE_SIZE, HALF_WIDTH + 2 * WALL_RADIUS, COLOURS["floor"])
         inside = (np.abs(canvas.points) < HALF_WIDTH).all(axis=-1)
-        canvas.fill(in_goal_region(canvas.points) & inside, COLOURS["region"])
+        if self.sparse:
+            canvas.disc(GOAL, GOAL_RADIUS, COLOURS["region"])
+        else:
+            canvas.fill(in_goal_region(canvas.points) & inside, COLOURS["region"])
         canvas.disc(START, BALL_RADIUS, COLOURS["start"])
         canvas.disc(GOAL, BALL_RADIUS, COLOURS["goal"])
         for begin, end in WALLS:
@@ -109,11 +119,11 @@ def make_map() -> Map:
 
 
 @drawable
-def make_env(**settings: Any) -> Single:
-    """The entry point of `gymnasium.make("ex2/Maze-v0")`."""
-    return single(Maze(), **settings)
+def make_env(sparse: bool = False, **settings: Any) -> Single:
+    """The entry point of `gymnasium.make("ex2/Maze-v0")` and of "ex2/SparseMaze-v0"."""
+    return single(Maze(sparse), **settings)
 
 
-def make_vector_env(num_envs: int = 1, **settings: Any) -> MujocoVectorEnv:
-    """The entry point of `gymnasium.make_vec("ex2/Maze-v0", num_envs=...)`."""
-    return MujocoVectorEnv(Maze(), num_envs, **settings)
+def make_vector_env(num_envs: int = 1, sparse: bool = False, **settings: Any) -> MujocoVectorEnv:
+    """The entry point of `gymnasium.make_vec("ex2/Maze-v0", num_envs=...)` and of "ex2/SparseMaze-v0"."""
+    return MujocoVectorEnv(Maze(sparse), num_envs, **settings)

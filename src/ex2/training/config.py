@@ -13,43 +13,34 @@ import numpy as np
 from ex2.bonus import bonus_settings, check_device, kind_of
 from ex2.errors import UsageError, unknown
 from ex2.settings import Settings, names, setting
-from ex2.shaping import CENTRES, Weight
+from ex2.shaping import Weight
 from ex2.tasks import find_task
 from ex2.training.algorithm import Algorithm, AlgorithmSettings
 from ex2.training.policy import PolicySettings
 from ex2.training.ppo import PPO
 from ex2.training.presets import preset_of
+from ex2.training.presets.paper import paper_preset
+from ex2.training.presets.preset import RunSettings
 from ex2.training.trpo import TRPO
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"trpo": TRPO, "ppo": PPO}
 PARTS = {"task": "task_settings", "policy": "policy", "weight": "weight", "bonus": "bonus_settings", "algo": "algo_settings"}
 """What overrides such as "bonus.k" begin with, and the fields they are of."""
-CHOSEN = ("task", "bonus", "algo", "steps", "seed")  # which are said by name, and not by overrides
+PRESETS = ("default", "paper")
+CHOSEN = ("task", "bonus", "algo", "preset", "steps", "seed")  # which are said by name, and not by overrides
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
+class Config(RunSettings):
     """One run."""
 
     task: str = setting(MISSING, "A task, as `ex2 tasks` lists them, or the id of any Gymnasium environment.")
     bonus: str = setting(MISSING, "A bonus, as `ex2 bonuses` lists them, or several: rnd+simhash.")
     algo: str = setting("trpo", "The algorithm.", among=tuple(ALGORITHMS))
-    steps: int = setting(MISSING, "Environment steps of the whole run.", least=1)
+    preset: str = setting("default", "Where its settings come from: ours, or those that the paper published.", among=PRESETS)
     seed: int = setting(0, "Of everything random.", least=0)
-    num_envs: int = setting(MISSING, "Environments side by side.", least=1)
-    rollout_steps: int = setting(MISSING, "Steps of each environment in an iteration.", least=1)
-    groups: int = setting(
-        1, "Groups of environments that take turns: one is stepped while the actor acts for the other.", least=1, most=2
-    )
     device: str = setting("cpu", "Where networks run: cpu, cuda, cuda:N.")
-    threads: int = setting(1, "PyTorch's threads; sums depend on their number, so a run does.", least=1)
-    centre: str = setting("median", "What is subtracted from the bonuses of a batch.", among=CENTRES)
-    entropy: float = setting(0.0, "A reward for acting at random: this times -log pi(a|s).", least=0)
-    episodic: bool = setting(True, "Whether the bonus's returns end with an episode; if not, they have a critic of their own.")
     actor_of: str = setting("", "The folder of a run whose actor this one began with; critic and bonus begin anew.")
-    checkpoint_every: int = setting(25, "Iterations between checkpoints.", least=1)
-    clip_reward: bool = setting(False, "Whether the agent learns from rewards clipped to [-1, 1]; scores are not clipped.")
-    stack: int = setting(1, "Frames in an observation; the bonus sees the last one.", least=1)
     task_settings: dict[str, Any] = setting(MISSING, "What environments are made with.")
     policy: PolicySettings = setting(MISSING, "The networks.")
     weight: Weight = setting(MISSING, "Of the bonus.")
@@ -67,10 +58,6 @@ class Config(Settings):
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> Config:
-        return cls.of_file(read_json(path), path)
 
     @classmethod
     def of_file(cls, values: Mapping[str, Any], path: Path) -> Config:
@@ -120,12 +107,15 @@ def configure(
     bonus: str = "kernel-exemplar",
     *,
     algo: str = "trpo",
+    preset: str = "default",
     steps: int | None = None,
     seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Config:
     """The task's preset for this bonus and algorithm, with `overrides` such as {"bonus.k": 1, "weight.start": 0.5} on top.
+
+    `preset` is "default", or "paper" for the hyperparameters that the paper published.
 
     >>> configure("maze", "k-exemplar", overrides={"bonus.k": 1}).bonus_settings.k
     1
@@ -134,16 +124,18 @@ def configure(
     kind_of(bonus)
     algorithm_of(algo)
     given = {name: value for name, value in fields.items() if value is not None} | dict(overrides or {})
-    preset = preset_of(task, **{key.removeprefix("task."): value for key, value in given.items() if key.startswith("task.")})
-    tuned = preset.tuned(bonus)
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    made_with = {key.removeprefix("task."): value for key, value in given.items() if key.startswith("task.")}
+    chosen = paper_preset(task, bonus) if preset == "paper" else preset_of(task, **made_with)
     parts: dict[str, Any] = {
-        "task": dict(preset.task),
-        "policy": preset.policy.as_dict(),
-        "weight": tuned.weight.as_dict(),
-        "bonus": dict(tuned.settings),
-        "algo": getattr(preset, algo).as_dict(),
+        "task": dict(chosen.task),
+        "policy": chosen.policy.as_dict(),
+        "weight": chosen.weight.as_dict(),
+        "bonus": dict(chosen.bonus),
+        "algo": getattr(chosen, algo).as_dict(),
     }
-    own = {name: getattr(preset, name) for name in names(Config) if name in names(type(preset)) and name not in PARTS.values()}
+    own = {name: getattr(chosen, name) for name in names(RunSettings)}
     for key, value in given.items():
         part, _, name = key.partition(".")
         if name and part not in parts:
@@ -154,7 +146,8 @@ def configure(
             raise unknown("setting", key, [name for name in names(Config) if name not in (*CHOSEN, *PARTS.values())])
         else:
             own[key] = value
-    own |= {"task": task, "bonus": bonus, "algo": algo, "seed": seed, "steps": preset.steps if steps is None else steps}
+    own |= {"task": task, "bonus": bonus, "algo": algo, "preset": preset, "seed": seed}
+    own["steps"] = chosen.steps if steps is None else steps
     return Config.of_json(own | {PARTS[part]: values for part, values in parts.items()})
 
 

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Space
 from ex2.bonus import Bonus, make_bonus
 from ex2.errors import UsageError
 from ex2.networks import seeded
-from ex2.shaping import shape
+from ex2.shaping import Shaper
 from ex2.tasks import find_task
 from ex2.training.config import Config, Seeds, algorithm_of
 from ex2.training.environments import groups_of
@@ -45,6 +45,7 @@ class Trainer:
                 self.policy,
                 seed=seeds.environment,
                 generator=self.generator,
+                apart=limit if (limit := find_task(config.task).episode_steps) >= 2 * config.rollout_steps else 0,
                 clip_reward=config.clip_reward,
                 stack=config.stack,
             )
@@ -53,6 +54,7 @@ class Trainer:
                 env.close()
             raise
         gamma, gae_lambda = config.algo_settings.gamma, config.algo_settings.gae_lambda
+        self.shaper = Shaper(self.bonus, config.weight, gamma, config.centre, config.scaled)
         critic = self.policy.bonus_critic
         self.stream = None if critic is None else Stream(critic, gamma, gae_lambda, seeds.bonus)
 
@@ -67,8 +69,8 @@ class Trainer:
         self.steps += rollout.rewards.size
         progress = self.steps / config.steps
 
-        shaped = shape(self.bonus, rollout.batch, config.weight, progress, config.centre)
-        rewards = rollout.rewards - config.entropy * rollout.log_probs
+        shaped = self.shaper(rollout.batch, rollout.rewards, progress)
+        rewards = shaped.rewards - config.entropy * rollout.log_probs
         if self.stream is None:
             rewards = rewards + shaped.bonuses
 
@@ -77,7 +79,7 @@ class Trainer:
         found = advantages(rewards, values, algo.gamma, algo.gae_lambda, rollout.ends, final_values)
         returns = found + values[:-1]
         if self.stream is not None:
-            found = found + shaped.weight * self.stream.advantages(shaped.scores, rollout.observations, rollout.last)
+            found = found + self.stream.advantages(shaped.bonuses, rollout.observations, rollout.last)
 
         trained = self.algorithm.update(rollout, found, returns, progress)
         if self.policy.moments is not None:
@@ -100,6 +102,7 @@ class Trainer:
             "algorithm": self.algorithm.state_dict(),  # first: it waits for what goes on of an update
             "policy": self.policy.state_dict(),
             "bonus": self.bonus.state_dict(),
+            "shaper": self.shaper.state_dict(),
             "stream": self.stream.state_dict() if self.stream else None,
             "collector": self.collector.state(find_task(self.config.task).exact),
             "generator": self.generator.get_state(),
@@ -113,6 +116,7 @@ class Trainer:
         self.policy.load_state_dict(state["policy"])
         self.algorithm.load_state_dict(state["algorithm"])
         self.bonus.load_state_dict(state["bonus"])
+        self.shaper.load_state_dict(state["shaper"])
         if self.stream:
             self.stream.load_state_dict(state["stream"])
         self.collector.load_state(state["collector"])
@@ -125,9 +129,9 @@ class Trainer:
 
 def build_policy(config: Config, observation_space: Space[Any], action_space: Space[Any]) -> Policy:
     """A run's policy, from its spaces."""
-    shape = observation_space.shape or ()
-    if config.stack > 1 and (len(shape) != 3 or shape[0] != config.stack):
-        raise UsageError(f"stack={config.stack} does not fit observations of shape {shape}: it must be their first number.")
+    seen = observation_space.shape or ()
+    if config.stack > 1 and (len(seen) != 3 or seen[0] != config.stack):
+        raise UsageError(f"stack={config.stack} does not fit observations of shape {seen}: it must be their first number.")
 
     def build() -> Policy:
         return Policy(observation_space, action_space, config.policy, config.episodic)

@@ -14,7 +14,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from ex2.errors import UsageError
-from ex2.inputs import is_bounded
 from ex2.networks import CLIPPED_AT, Moments
 from ex2.settings import Settings, setting
 from ex2.training.distributions import Categorical, Gaussian, distribution_of
@@ -33,14 +32,13 @@ class PolicySettings(Settings):
     convolutions: tuple[tuple[int, ...], ...] = setting(
         (), "(filters, kernel, stride) of each layer before those, a relu behind each; for pictures.", least=1
     )
-    scale_critic: bool = setting(False, "The critic sees bounded observations scaled to [-1, 1]; the actor sees them raw.")
     standardise: str = setting(
-        "none",
-        "Who sees each number by its running mean and deviation, so that small ones are heard beside large ones.",
+        "both",
+        "Who sees each number of a vector by its running mean and deviation, so that small ones are heard beside large ones.",
         among=("none", "critic", "both"),
     )
     zero_critic: bool = setting(
-        False,
+        True,
         "The critic begins with 0 everywhere. Without a reward, targets and advantages then stay exactly 0 and the agent stays "
         "as it is; a critic that begins with random values is explored after like a bonus.",
     )
@@ -49,23 +47,6 @@ class PolicySettings(Settings):
     def check(self) -> None:
         if any(len(layer) != 3 for layer in self.convolutions):
             raise UsageError(f"convolutions={self.convolutions} must be (filters, kernel, stride) for each layer.")
-        if self.scale_critic and self.standardise != "none":
-            raise UsageError("scale_critic and standardise are two ways of the same: choose one.")
-
-
-class Scaled(nn.Module):
-    """Bounded observations, scaled to [-1, 1]."""
-
-    middle: Tensor
-    reach: Tensor
-
-    def __init__(self, space: spaces.Box) -> None:
-        super().__init__()
-        self.register_buffer("middle", torch.as_tensor((space.high + space.low) / 2).flatten())
-        self.register_buffer("reach", torch.as_tensor((space.high - space.low) / 2).flatten())
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return (observations - self.middle) / self.reach
 
 
 class Standardised(nn.Module):
@@ -110,15 +91,11 @@ class Policy(nn.Module):
         super().__init__()
         self.observation_space, self.settings = observation_space, settings
         self.actions = distribution_of(action_space)
-        self.pictures = _is_picture(observation_space)
+        self.pictures = is_picture(observation_space)
         self.width = _width(observation_space)
         if settings.convolutions and not self.pictures:
             raise UsageError(f"convolutions are for pictures, uint8 of three dimensions, not for {observation_space}.")
-        if settings.scale_critic and not _is_bounded_vector(observation_space):
-            raise UsageError(f"scale_critic needs observations with bounds to scale by, not {observation_space}.")
-        if settings.standardise != "none" and self.pictures:
-            raise UsageError(f"standardise is for vectors, not for {observation_space}.")
-        self.moments = Moments(self.width) if settings.standardise != "none" else None
+        self.moments = None if settings.standardise == "none" or self.pictures else Moments(self.width)
         self.actor = self._network(settings.hidden, "actor")
         self.critic = self._network(settings.critic_hidden or settings.hidden, "critic")
         self.bonus_critic = None
@@ -136,9 +113,6 @@ class Policy(nn.Module):
             layers, width = _convolutions(_channels_first(self.observation_space), settings.convolutions)
         elif self.pictures:
             layers.append(nn.Flatten())
-        elif role == "critic" and settings.scale_critic:
-            assert isinstance(self.observation_space, spaces.Box)
-            layers.append(Scaled(self.observation_space))
         elif self.moments is not None and settings.standardise in (role, "both"):
             layers.append(Standardised(self.moments))
         for before, after in itertools.pairwise([width, *hidden]):
@@ -246,12 +220,8 @@ def _convolutions(shape: tuple[int, ...], wanted: tuple[tuple[int, ...], ...]) -
     return [*layers, nn.Flatten()], channels * height * width
 
 
-def _is_picture(space: spaces.Space[object]) -> bool:
+def is_picture(space: spaces.Space[object]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def _is_bounded_vector(space: spaces.Space[object]) -> bool:
-    return is_bounded(space) and np.issubdtype(space.dtype, np.floating)
 
 
 def _channels_last(space: spaces.Space[object]) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ex2.arrays import Array
+from ex2.shaping import discounted
 from ex2.training.rollout import Observations, Rollout
 
 STREAM_EPOCHS, STREAM_BATCH, STREAM_RATE = 4, 500, 1e-3  # of the critic of a stream that does not end
@@ -42,13 +43,7 @@ def advantages(
     errors = rewards + gamma * goes_on * values[1:] - values[:-1]
     if final_values is not None:
         errors = errors + gamma * final_values
-    decay = gamma * gae_lambda * goes_on
-    found = np.zeros_like(errors)
-    running = np.zeros_like(errors[0])
-    for step in range(len(errors) - 1, -1, -1):
-        running = errors[step] + decay[step] * running
-        found[step] = running
-    return found
+    return discounted(errors, gamma * gae_lambda, ends)
 
 
 def fit_critic(
@@ -146,18 +141,17 @@ class Stream:
         self.generator = torch.Generator().manual_seed(seed)
         self.scale = 0.0  # of the values: the deviation of the first rollout's returns, which may be in the hundreds
 
-    def advantages(self, scores: Array, observations: Observations, last: Tensor) -> Array:
-        """The advantages of a rollout's scores [T, N], and a fit of the critic to their returns.
+    def advantages(self, bonuses: Array, observations: Observations, last: Tensor) -> Array:
+        """The advantages of a rollout's bonuses [T, N], and a fit of the critic to their returns.
 
         `last` is what a network sees of the observations that the next rollout begins with, [N, ...].
         """
         if not self.scale:  # the critic's values are 0, whatever their scale
-            none = np.zeros((len(scores) + 1, scores.shape[1]))
-            self.scale = float(advantages(scores.astype(np.float64), none, self.gamma, 1.0).std())
+            self.scale = float(discounted(bonuses.astype(np.float64), self.gamma).std())
         with torch.no_grad():
             raw = torch.cat([observations.through(self.critic), self.critic(last)])
-        values = self.scale * raw.cpu().numpy().reshape(len(scores) + 1, -1)
-        found = advantages(scores, values, self.gamma, self.gae_lambda)
+        values = self.scale * raw.cpu().numpy().reshape(len(bonuses) + 1, -1)
+        found = advantages(bonuses, values, self.gamma, self.gae_lambda)
         fit_critic(
             self.critic,
             self.optimizer,

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.errors import UsageError
+from ex2.tasks.rules import last_observations
 from ex2.training.policy import Policy
 
 SCORE_EPISODES = 20
@@ -122,10 +123,7 @@ class Seen:
 
     def states(self) -> tuple[Array, Array]:
         """What each step began with and what it led to, [T, N, ...], as a bonus sees them."""
-        return self._over(self.host)
-
-    def _over(self, states: Array) -> tuple[Array, Array]:
-        """States [T + 1, N, ...] -> those before and those behind a step, which may be the last of an episode."""
+        states = self.host
         if not self.finals:
             return states[:-1], states[1:]
         after = states[1:].copy()
@@ -208,6 +206,8 @@ class Collector:
 
     Args:
         envs: one or two vector environments with AutoresetMode.SAME_STEP: only then is every step a real transition.
+        apart: steps over which the first episodes are cut short, one after the other, so that environments with a time limit
+            are not all at the same point of an episode for ever: a rollout would then show nothing but beginnings, or ends.
         clip_reward: whether the agent learns from rewards clipped to [-1, 1]; episodes' returns are of the rewards as they are.
         stack: frames in an observation, [frames, height, width], the newest last; the bonus sees that one.
     """
@@ -219,6 +219,7 @@ class Collector:
         *,
         seed: int,
         generator: torch.Generator,
+        apart: int = 0,
         clip_reward: bool = False,
         stack: int = 1,
     ) -> None:
@@ -236,6 +237,7 @@ class Collector:
             begin = sum(group.env.num_envs for group in self.groups)
             self.groups.append(Group(env, slice(begin, begin + env.num_envs), self._pool))
         self.returns = np.zeros(self.count)
+        self.apart = apart
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
@@ -245,6 +247,8 @@ class Collector:
             if group.observation.dtype.kind == "f":
                 self._refuse(group.observation, "first observation", np.arange(group.where.start, group.where.stop), 0)
         self.returns[:] = 0.0
+        # Steps until an environment's first episode is cut short; 0 or less where none is to be any more.
+        self.cut_in = self.apart * np.arange(self.count) // self.count
 
     @property
     def score(self) -> float:
@@ -299,6 +303,9 @@ class Collector:
         rewards[step, where] = np.clip(reward, -1.0, 1.0) if self.clip_reward else reward
         terminated[step, where], truncated[step, where] = ended, cut & ~ended
         done = ended | cut
+        observation, infos, due = self._cut_short(group, observation, done, infos)
+        truncated[step, where] |= due
+        done = done | due
         self.returns[where] += reward
         if done.any():
             indices = np.flatnonzero(done)
@@ -308,10 +315,24 @@ class Collector:
             seen.end(step, where.start + indices, final)
             died = infos.get("died")  # an episode that a crash has cut short is no score
             whole = indices if died is None else indices[~np.asarray(died)[indices]]
+            whole = whole[~due[whole]]
             self.episodes.extend(self.returns[where.start + whole].tolist())
             self.returns[where.start + indices] = 0.0
         seen.put(step + 1, where, observation, done)
         group.observation = observation
+
+    def _cut_short(self, group: Group, observation: Array, done: Array, infos: dict[str, Any]) -> tuple[Array, Any, Array]:
+        """Ends first episodes whose time has come; returns what the environments show then, and which ones it was."""
+        left = self.cut_in[group.where]
+        due = (left == 1) & ~done
+        left -= 1
+        left[done] = 0
+        if due.any():
+            last = last_observations(observation, due)["final_obs"]
+            final = np.where(done, infos.get("final_obs", last), last)
+            observation, _ = group.env.reset(options={"reset_mask": due})
+            infos = infos | {"final_obs": final}
+        return observation, infos, due
 
     def _refuse(self, values: Array, name: str, envs: Array, step: int) -> None:
         """Names the environment, of those the values are of, that gave a number no agent can learn from."""
@@ -326,12 +347,12 @@ class Collector:
     def state(self, exact: bool) -> dict[str, Any]:
         """How the episodes stand; of environments that can be saved in the middle of one, all that the next step depends on."""
         envs = [{"env": group.env.unwrapped.get_state(), "obs": group.observation} for group in self.groups] if exact else None
-        return {"episodes": list(self.episodes), "returns": self.returns.copy(), "envs": envs}
+        return {"episodes": list(self.episodes), "returns": self.returns.copy(), "cut_in": self.cut_in.copy(), "envs": envs}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.episodes = deque(state["episodes"], maxlen=SCORE_EPISODES)
         if state["envs"] is not None:
-            self.returns = np.array(state["returns"])
+            self.returns, self.cut_in = np.array(state["returns"]), np.array(state["cut_in"])
             for group, saved in zip(self.groups, state["envs"], strict=True):
                 group.env.unwrapped.set_state(saved["env"])
                 group.observation = np.array(saved["obs"])

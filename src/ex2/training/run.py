@@ -128,6 +128,7 @@ def train(
     *,
     out: str | Path | None = None,
     algo: str = "trpo",
+    preset: str = "default",
     steps: int | None = None,
     seed: int = 0,
     overrides: dict[str, Any] | None = None,
@@ -139,13 +140,14 @@ def train(
     Args:
         task: as `ex2 tasks` lists them, or the id of any Gymnasium environment.
         bonus, algo: names, as `ex2 bonuses` lists them; "trpo" or "ppo".
+        preset: "default", or "paper" for the hyperparameters that the paper published.
         out: the run's folder, which must not exist; by default runs/TASK-BONUS-SEED.
         steps, seed: the length in environment steps, and the seed of everything random.
         overrides: settings on top of the preset, such as {"bonus.k": 1, "weight.start": 0.5}.
         listener: called with each iteration's metrics.
         fields: other fields of `ex2.training.config.Config`, such as num_envs or device.
     """
-    config = configure(task, bonus, algo=algo, steps=steps, seed=seed, overrides=overrides, **fields)
+    config = configure(task, bonus, algo=algo, preset=preset, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-').replace(':', '-')}-{bonus}-{seed}"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")

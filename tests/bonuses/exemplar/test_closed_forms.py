@@ -16,7 +16,7 @@ from ex2.bonuses.exemplar import propositions
 from ex2.bonuses.exemplar.amortized import AmortizedExemplar
 from ex2.bonuses.exemplar.k_exemplar import KExemplar
 from ex2.bonuses.exemplar.smoothing import gaussian_kl
-from ex2.training.presets.preset import AMORTIZED
+from ex2.training.presets.paper import AMORTIZED
 
 PROBABILITIES = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
 LITERAL = {"metric": "learned", "state_noise": 0.0, "latent_noise": 0.0, "newton_steps": 8}  # heads on states as they are

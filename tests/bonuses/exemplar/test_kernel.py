@@ -18,7 +18,7 @@ from ex2.bonuses.exemplar import propositions
 from ex2.bonuses.exemplar.features import Features
 from ex2.bonuses.exemplar.kernel import KernelExemplar, KernelSum, rank_correlation
 from ex2.bonuses.exemplar.smoothing import information_rate, sigma_of_rate, target_rate
-from ex2.training.presets.preset import AMORTIZED
+from ex2.training.presets.paper import AMORTIZED
 
 
 def gaussian(count: int, seed: int = 0, scale: float = 0.25) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_never_above_what_the_nearest_state_allows():
 
 
 def test_what_nobody_visited_is_novel_and_the_farther_the_more():
-    model = KernelExemplar(VECTOR, CONTINUOUS)
+    model = KernelExemplar(VECTOR, CONTINUOUS, form="log")
     near = torch.tensor([-0.5, -0.5]) + gaussian(4_000, scale=0.1)
     for _ in range(3):
         model.observe(places(near))
@@ -80,7 +80,7 @@ def test_what_nobody_visited_is_novel_and_the_farther_the_more():
 
 def test_states_far_outside_are_told_apart_whatever_one_number_once_was():
     """One wild number in one batch, and states 0, 4 and 8 deviations out are still as new as they are."""
-    model = make_bonus("kernel-exemplar", UNBOUNDED, CONTINUOUS)
+    model = make_bonus("kernel-exemplar", UNBOUNDED, CONTINUOUS, form="log")
     random = np.random.default_rng(0)
     for step in range(20):
         obs = random.normal(size=(50, 4, 3)).astype(np.float32)
@@ -202,7 +202,7 @@ def test_a_direction_nobody_has_gone_in_yet_is_seen():
 def test_parts_of_a_dict_weigh_the_same():
     """A picture of hundreds of numbers does not drown two numbers beside it."""
     space = spaces.Dict({"view": spaces.Box(0, 255, (12, 12, 1), np.uint8), "place": spaces.Box(-1, 1, (2,))})
-    model, random = make_bonus("kernel-exemplar", space, CONTINUOUS), np.random.default_rng(0)
+    model, random = make_bonus("kernel-exemplar", space, CONTINUOUS, form="log"), np.random.default_rng(0)
 
     def states(centre):
         view = random.integers(0, 256, (20, 10, 12, 12, 1)).astype(np.uint8)

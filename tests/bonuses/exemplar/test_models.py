@@ -12,7 +12,7 @@ from ex2 import Batch, UsageError, make_bonus
 from ex2.bonuses.exemplar.amortized import AmortizedExemplar
 from ex2.bonuses.exemplar.k_exemplar import KExemplar
 from ex2.bonuses.exemplar.kernel import rank_correlation
-from ex2.training.presets.preset import AMORTIZED, K_EXEMPLAR
+from ex2.training.presets.paper import AMORTIZED, K_EXEMPLAR
 
 
 def test_9_latent_noise_comes_from_its_own_encoder():

@@ -1,5 +1,5 @@
 """Freeway."""
 
-from ex2.training.presets.atari import atari
+from ex2.training.presets.atari import ATARI
 
-PRESET = atari(weight=1e-5, kl_weight=0.1)
+PRESET = ATARI

@@ -1,5 +1,5 @@
 """Frostbite."""
 
-from ex2.training.presets.atari import atari
+from ex2.training.presets.atari import ATARI
 
-PRESET = atari(weight=1e-3, kl_weight=0.1)
+PRESET = ATARI

@@ -1,5 +1,5 @@
 """Venture."""
 
-from ex2.training.presets.atari import atari
+from ex2.training.presets.atari import ATARI
 
-PRESET = atari(weight=1e-4, kl_weight=1e-3)
+PRESET = ATARI
