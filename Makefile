@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help install demo quick test check format bench clean
 
 help:
-	@echo "make demo     train EX2 on the maze, about half a minute, and draw what it found novel"
+	@echo "make demo     train on a maze with a sparse reward, with EX2 and without, a minute, and draw both"
 	@echo "make quick    lint, types, doctests and the fast tests, in a minute or so"
 	@echo "make test     the same with all tests"
 	@echo "make format   put the code in the project's format"
@@ -25,9 +25,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED)
 
 demo: install
-	rm -rf runs/demo
-	$(BIN)/ex2 train maze --bonus kernel-exemplar --seed 200 --out runs/demo
-	$(BIN)/ex2 plot runs/demo --beside results/maze.csv
+	rm -rf runs/demo runs/demo-plain
+	$(BIN)/ex2 train sparse-maze --seed 0 --out runs/demo
+	$(BIN)/ex2 train sparse-maze --bonus none --seed 0 --out runs/demo-plain
+	$(BIN)/ex2 plot runs/demo
+	$(BIN)/ex2 plot runs/demo runs/demo-plain
 
 check: install
 	$(BIN)/ruff check .
@@ -51,6 +53,7 @@ bench: install
 	$(BIN)/python benchmarks/density.py
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/scores.py maze
+	$(BIN)/python benchmarks/defaults.py dense
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build

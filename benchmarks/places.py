@@ -3,7 +3,7 @@
     python benchmarks/places.py                  # about 20 minutes on one core, a third of it amortized
     python benchmarks/places.py rnd simhash      # prints the figures of some bonuses
 
-84,000 frames of 20 games played by sticky random actions come in batches of 4,000, with the settings of Doom's presets. Frames
+84,000 frames of 20 games played by sticky random actions come in batches of 4,000, every bonus at its defaults. Frames
 of a region are left out of the first 16 batches; the other 5 have them. Of the first batch that has them, and of the last:
 
 - new: how well its scores tell the region's frames from the others, as the area under the ROC curve (0.5 is chance).

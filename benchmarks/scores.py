@@ -1,4 +1,4 @@
-"""A row of the paper's table: every method that a task has a preset for, several seeds, at the paper's budget.
+"""A row of the paper's table: the default and every method of the paper on a task, several seeds, at the preset's budget.
 
     python benchmarks/scores.py maze             # writes results/maze.csv anew (about half an hour on 2 cores)
     python benchmarks/scores.py maze --bonuses histogram none --set algo.cg_damping=0.1 \\
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from ex2 import Run
+from ex2.tasks import find_task
 from ex2.training.presets import preset_of
 
 POINTS = 50  # of a curve
@@ -42,7 +43,7 @@ def curve(folder: Path, row: dict[str, object]) -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", help="as 'ex2 tasks' lists them")
-    parser.add_argument("--bonuses", nargs="+", help="default: all that the task has a preset for")
+    parser.add_argument("--bonuses", nargs="+", help="default: kernel-exemplar, and all that the paper has on the task")
     parser.add_argument("--seeds", type=int, nargs="+", default=[200, 201, 202, 203, 204])
     parser.add_argument("--steps", type=int, help="default: the task's preset")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed on to ex2 train")
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: results/TASK.csv")
     options = parser.parse_args()
     task, preset = options.task, preset_of(options.task)
-    options.bonuses = options.bonuses or [*preset.bonuses, "none"]
+    options.bonuses = options.bonuses or ["kernel-exemplar", *find_task(task).paper]
     options.runs = options.runs or Path(f"runs/benchmark-{task}")
     options.out = options.out or Path(f"results/{task}.csv")
     steps = options.steps or preset.steps

@@ -149,3 +149,17 @@ def test_no_path_of_this_machine_in_the_package():
     root = Path(__file__).parents[1]
     for path in [*root.glob("src/**/*.py"), *root.glob("*.toml"), *root.glob("*.md"), *root.glob("docs/*.md")]:
         assert str(Path.home()) + "/" not in path.read_text(), path
+
+
+def test_several_runs_are_drawn_side_by_side(tmp_path, capsys):
+    runs = [str(tmp_path / name) for name in ("one", "two", "other")]
+    for run, task, bonus in zip(runs, ("sparse-maze", "sparse-maze", "cheetah"), ("histogram", "none", "none"), strict=True):
+        assert main(["train", task, "--bonus", bonus, "--steps", "960", "--out", run, *SMALL]) == 0
+    assert main(["plot", *runs[:2]]) == 0
+    said = capsys.readouterr().out
+    assert "plain TRPO" in said
+    assert "compare.png" in said
+    assert (tmp_path / "one" / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["plot", *runs]) == 2
+    assert "different tasks, cheetah and sparse-maze" in capsys.readouterr().err
+    assert main(["plot", *runs[:2], "--beside", "results/maze.csv"]) == 2

@@ -124,9 +124,14 @@ def build_parser() -> argparse.ArgumentParser:
     novelty.add_argument("--out", type=Path, help="the picture (default: novelty.png in the run's folder)")
     novelty.add_argument("--seed", type=int, default=0, help="of the episodes that are looked at (default: 0)")
 
-    plot = command("plot", _plot, "draw a run: densities, visits, bonus, learning curve", "ex2 plot runs/maze-0")
-    plot.add_argument("run", type=Path, help="the run's folder")
-    plot.add_argument("--out", type=Path, help="the picture (default: plot.png in the run's folder)")
+    plot = command(
+        "plot",
+        _plot,
+        "draw a run: densities, visits, bonus, learning curve; or several of one task, side by side",
+        "ex2 plot runs/maze-0",
+    )
+    plot.add_argument("run", type=Path, nargs="+", help="the run's folder, or those of several")
+    plot.add_argument("--out", type=Path, help="the picture (default: plot.png, or compare.png, in the first run's folder)")
     plot.add_argument("--beside", type=Path, metavar="CSV", help="recorded results to compare with, such as results/maze.csv")
 
     density = command(
@@ -235,13 +240,34 @@ def _novelty(options: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    from ex2.compare import compare_figure, name_of
+
+    if options.beside:
+        raise UsageError("--beside goes with one run: leave it out, or draw the runs one by one.")
+    runs = [ex2.Run(folder) for folder in options.run]
+    target = compare_figure(options.run, options.out or options.run[0] / "compare.png")
+    table = Table(title=f"{runs[0].config.task}: mean return of the last 20 episodes")
+    for heading in ("run", "method", "seed", "steps", "score"):
+        table.add_column(heading, justify="left" if heading in ("run", "method") else "right")
+    for run in runs:
+        history = run.history()
+        last = f"{int(history['step'][-1]):,}", _number(float(history["score"][-1]))
+        table.add_row(str(run.folder), name_of(run), str(run.config.seed), *last)
+    console.print(table)
+    console.print(f"The picture is {target}.", soft_wrap=True, highlight=False)
+    return 0
+
+
 def _plot(options: argparse.Namespace) -> int:
     from ex2.plots import run_figure
 
-    run = ex2.Run(options.run)
+    if len(options.run) > 1:
+        return _compare(options)
+    run = ex2.Run(options.run[0])
     config = run.config
     recorded = recorded_scores(options.beside, config.task) if options.beside else {}
-    target = run_figure(options.run, options.out, {k: v[0] for k, v in recorded.items() if k == "none"})
+    target = run_figure(options.run[0], options.out, {k: v[0] for k, v in recorded.items() if k == "none"})
     if recorded:
         score = float(run.history()["score"][-1])
         table = Table(title=f"{config.task}: mean return of the last 20 episodes")

@@ -7,6 +7,7 @@ import pytest
 
 from ex2 import UsageError
 from ex2.tasks import maze
+from ex2.training.environments import vector_env
 
 
 def state(x, y, vx=0.0, vy=0.0):
@@ -97,3 +98,12 @@ def test_misuse_is_named():
         env.step(np.array([[0.0, 0.0], [np.nan, 0.0]]))
     with pytest.raises(UsageError, match="3 seeds for 2"):
         env.reset(seed=[1, 2, 3])
+
+
+def test_the_sparse_maze_gives_1_at_the_goal_and_ends_there():
+    task = maze.Maze(sparse=True)
+    for place, there in (((-0.15, -0.15), False), ((0.15, -0.15), True), ((0.15, -0.101), True), ((0.15, -0.099), False)):
+        _, reward, ended = task.arrive(state(*place))
+        assert (reward[0], ended[0]) == (float(there), there)
+    with pytest.raises(UsageError, match="sparse"):
+        vector_env("sparse-maze", 2, sparse=False)

@@ -223,3 +223,38 @@ def test_a_stream_of_its_own_standardises_as_the_agent_does():
     assert policy.critic[0].moments is policy.bonus_critic[0].moments is policy.moments
     assert policy.moments.seen.item() == 80
     assert trainer.stream.critic is policy.bonus_critic
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("task", ["cheetah", "doom", "freeway", "MountainCarContinuous-v0"])
+def test_first_episodes_are_cut_short_one_after_the_other(task, groups):
+    """Each environment once, at a time limit that is none of its own: what it led to is real, and its return is no score."""
+    overrides = {"num_envs": 4, "rollout_steps": 50, "groups": groups, "threads": 1}
+    trainer = Trainer(configure(task, "none", overrides=overrides))
+    collector = trainer.collector
+    collector.apart = 40
+    collector.begin(seed=5)
+    rollout = collector.collect(50)
+    collector.close()
+    assert np.argwhere(rollout.ends).tolist() == [[9, 1], [19, 2], [29, 3]]
+    assert np.array_equal(rollout.batch.truncated.numpy(), rollout.ends)
+    assert not collector.episodes
+    expected = [rollout.rewards[first:, env].sum() for env, first in enumerate((0, 10, 20, 30))]
+    np.testing.assert_allclose(collector.returns, expected, rtol=1e-5)
+    obs, after = rollout.batch.obs.numpy(), rollout.batch.next_obs.numpy()
+    for step, env in ((9, 1), (19, 2), (29, 3)):
+        assert rollout.cut is not None
+        assert not np.array_equal(after[step, env], obs[step + 1, env])  # behind it another episode begins
+    steady = np.flatnonzero(~rollout.ends[:-1, 0])
+    assert np.array_equal(after[steady, 0], obs[steady + 1, 0])
+
+
+def test_whole_episodes_count_once_the_first_were_cut_short():
+    trainer = Trainer(configure("cheetah", "none", overrides={"num_envs": 4, "rollout_steps": 100}))
+    collector, ends = trainer.collector, []
+    for _ in range(10):
+        ends.append(collector.collect(100).ends)
+    collector.close()
+    found = [np.flatnonzero(np.concatenate(ends)[:, env]).tolist() for env in range(4)]
+    assert found == [[499, 999], [124, 624], [249, 749], [374, 874]]
+    assert len(collector.episodes) == 5

@@ -1,0 +1,82 @@
+"""Several runs of a task beside each other: where their agents go, and how their scores went."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ex2.arrays import Array
+from ex2.errors import UsageError
+from ex2.novelty import watch
+from ex2.plots import INK, MUTED, mark, plain, save
+from ex2.tasks import find_task, task_map
+from ex2.tasks.map import Map
+from ex2.training.environments import environments
+from ex2.training.run import Run
+
+EPISODES = 20  # that are played with each agent
+COLOURS = ("#2f6fdb", "#d9822b", "#2a9d5c", "#b23a8f", "#7a6ff0", "#8a6d3b", "#c23b3b", "#3aa6b2")
+
+
+def compare_figure(folders: Sequence[str | Path], path: str | Path, seed: int = 0) -> Path:
+    """Draws runs of one task and saves the picture: all learning curves and, if the task has a map in the plane, 20 episodes of
+    each agent on it. `seed` is that of the episodes."""
+    runs = [Run(folder) for folder in folders]
+    tasks = sorted({run.config.task for run in runs})
+    if len(tasks) > 1:
+        raise UsageError(f"These runs are of different tasks, {' and '.join(tasks)}: compare runs of one.")
+    if len(runs) > len(COLOURS):
+        raise UsageError(f"{len(runs)} runs are too many for one picture: give at most {len(COLOURS)}.")
+    arena = task_map(tasks[0])
+    mapped = arena is not None and len(arena.axes) == 2
+    with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
+        maps = len(runs) if mapped else 0
+        figure = Figure(figsize=(3.4 * maps + 5.2, 3.7), layout="constrained")
+        axes = figure.subplots(1, maps + 1, squeeze=False, width_ratios=[1.0] * maps + [1.5])[0]
+        for axis, run, colour in zip(axes, runs, COLOURS, strict=False):
+            if mapped and arena is not None:
+                _draw_paths(axis, run, arena, colour, seed)
+        _draw_curves(axes[-1], runs)
+        figure.suptitle(tasks[0], fontsize=11)
+        return save(figure, Path(path))
+
+
+def name_of(run: Run) -> str:
+    """A run in a few words."""
+    config = run.config
+    return f"plain {config.algo.upper()}" if config.bonus == "none" else config.bonus
+
+
+def _draw_paths(axis: Axes, run: Run, arena: Map, colour: str, seed: int) -> None:
+    with contextlib.closing(environments(run.config, EPISODES)) as env:
+        watched = watch(run.load(), env, seed, find_task(run.config.task).episode_steps, arena)
+    assert watched.places is not None
+    for index in range(EPISODES):
+        axis.plot(*_first_episode(watched.places[:, index], watched.ends[:, index]).T, color=colour, linewidth=0.8, alpha=0.5)
+    mark(axis, arena, linewidth=3, solid_capstyle="round")
+    if arena.extent is not None:
+        axis.set(xlim=arena.extent[:2], ylim=arena.extent[2:])
+    axis.set_aspect("equal")
+    plain(axis, f"{name_of(run)}, seed {run.config.seed}: {EPISODES} episodes of its agent")
+
+
+def _first_episode(places: Array, ends: Array) -> Array:
+    last = np.flatnonzero(ends)
+    return places[: last[0] + 1] if len(last) else places
+
+
+def _draw_curves(axis: Axes, runs: Sequence[Run]) -> None:
+    for run, colour in zip(runs, COLOURS, strict=False):
+        history = run.history()
+        known = np.isfinite(history["score"])
+        label = f"{name_of(run)}, seed {run.config.seed}"
+        axis.plot(history["step"][known] / 1e3, history["score"][known], color=colour, linewidth=1.8, label=label)
+    axis.set(xlabel="thousand environment steps", ylabel="return of an episode, last 20")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8, loc="best")
