@@ -7,7 +7,8 @@ backwards as ahead, and a swimmer that goes backwards does not see what it comes
 the bonus looks at the sensors, too, where an object that comes nearer is new. The second run begins with the first one's actor.
 A seventh of the bonus, of the position alone, keeps it swimming while it learns to steer; that takes a critic that hears the
 sensors (standardised, with more units), advantages that rest on it (a lambda below 1), and a trust region that shrinks, so that
-the agent can settle. results/gather.md has the scores, and what did not work.
+the agent can settle. Its weights are those of -log p on no scale, from before the weight "auto". results/gather.md has the
+scores, and what did not work.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from ex2.training.display import Display
 from ex2.training.run import Result
 
 POSITION, SENSORS = [10, 11], list(range(13, 33))  # in an observation
-SWIM = {
+BEFORE: dict[str, Any] = {"scaled": False, "bonus.form": "log", "policy.standardise": "none"}  # what the recipe was found with
+SWIM = BEFORE | {
     "bonus.entries": POSITION + SENSORS,
     "weight.start": 0.01,
     "weight.schedule": "constant",
     "algo.cg_damping": 0.03,
 }
-STEER = {
+STEER = BEFORE | {
     "bonus.entries": POSITION,
     "weight.start": 0.0015,
     "weight.schedule": "constant",

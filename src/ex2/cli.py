@@ -241,7 +241,7 @@ def _novelty(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from ex2.compare import compare_figure, name_of
+    from ex2.compare import compare_figure, history_of, name_of
 
     if options.beside:
         raise UsageError("--beside goes with one run: leave it out, or draw the runs one by one.")
@@ -251,7 +251,7 @@ def _compare(options: argparse.Namespace) -> int:
     for heading in ("run", "method", "seed", "steps", "score"):
         table.add_column(heading, justify="left" if heading in ("run", "method") else "right")
     for run in runs:
-        history = run.history()
+        history = history_of(run)
         last = f"{int(history['step'][-1]):,}", _number(float(history["score"][-1]))
         table.add_row(str(run.folder), name_of(run), str(run.config.seed), *last)
     console.print(table)

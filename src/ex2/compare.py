@@ -47,6 +47,14 @@ def compare_figure(folders: Sequence[str | Path], path: str | Path, seed: int = 
         return save(figure, Path(path))
 
 
+def history_of(run: Run) -> dict[str, Array]:
+    """What a run has reported, which must be something."""
+    history = run.history()
+    if "score" not in history:
+        raise UsageError(f"The run {run.folder} has reported nothing yet: there is nothing to draw.")
+    return history
+
+
 def name_of(run: Run) -> str:
     """A run in a few words."""
     config = run.config
@@ -73,7 +81,7 @@ def _first_episode(places: Array, ends: Array) -> Array:
 
 def _draw_curves(axis: Axes, runs: Sequence[Run]) -> None:
     for run, colour in zip(runs, COLOURS, strict=False):
-        history = run.history()
+        history = history_of(run)
         known = np.isfinite(history["score"])
         label = f"{name_of(run)}, seed {run.config.seed}"
         axis.plot(history["step"][known] / 1e3, history["score"][known], color=colour, linewidth=1.8, label=label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ class Config(RunSettings):
         return self.num_envs * self.rollout_steps
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+        write_json(path, self.as_dict())
 
     @classmethod
     def of_file(cls, values: Mapping[str, Any], path: Path) -> Config:
@@ -80,6 +81,13 @@ class Config(RunSettings):
             },
             "run",
         )
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes an object to a file, all or nothing."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(json.dumps(values, indent=2) + "\n")
+    os.replace(draft, path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -27,6 +27,10 @@ from ex2.training.rollout import Collector
 from ex2.training.spaces import pack_space
 
 
+class Diverged(UsageError):
+    """Numbers of an agent are no longer finite."""
+
+
 class Trainer:
     """One run in memory: environments, agent and bonus."""
 
@@ -81,6 +85,8 @@ class Trainer:
         if self.stream is not None:
             found = found + self.stream.advantages(shaped.bonuses, rollout.observations, rollout.last)
 
+        if not np.isfinite(found).all():
+            raise Diverged(f"The training has diverged at step {self.steps:,}: advantages are no longer finite.")
         trained = self.algorithm.update(rollout, found, returns, progress)
         if self.policy.moments is not None:
             trained |= self.algorithm.finish()
@@ -94,13 +100,27 @@ class Trainer:
         row["train/explained_variance"] = explained_variance(values[:-1], returns)
         return row | shaped.metrics | fitted | trained
 
+    def close(self) -> None:
+        try:
+            self.algorithm.finish()
+        finally:
+            self.collector.close()
+
+    def _finite_policy(self) -> dict[str, Any]:
+        """The policy's state, which is not worth keeping if it holds numbers that are none."""
+        state = self.policy.state_dict()
+        for name, value in state.items():
+            if not torch.isfinite(value).all():
+                raise Diverged(f"The training has diverged at step {self.steps:,}: {name} of the policy is no longer finite.")
+        return state
+
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""
         spaces = {"observation": self.policy.observation_space, "action": self.collector.groups[0].env.single_action_space}
         return {
             "spaces": {name: pack_space(space) for name, space in spaces.items()},
             "algorithm": self.algorithm.state_dict(),  # first: it waits for what goes on of an update
-            "policy": self.policy.state_dict(),
+            "policy": self._finite_policy(),
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
             "stream": self.stream.state_dict() if self.stream else None,

@@ -47,6 +47,19 @@ class Metrics:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a metrics file, without the cells that are empty."""
-    with open(path, newline="") as file:
-        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    """The rows of a metrics file, without the cells that are empty.
+
+    A row that a kill or a full disk has cut, or that something else has damaged, is left out.
+    """
+    whole = path.read_bytes().decode(errors="replace").rpartition("\n")[0]  # the last line may have been cut anywhere
+    header, *lines = whole.splitlines() or [""]
+    columns, rows = header.split(","), list[Row]()
+    for line in lines:
+        cells = line.split(",")
+        try:
+            row = {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
+        except ValueError:
+            continue
+        if row.get("step", -1.0) > (rows[-1]["step"] if rows else 0.0):
+            rows.append(row)
+    return rows

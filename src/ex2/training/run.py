@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +19,16 @@ from ex2.arrays import Array
 from ex2.bonus import Bonus
 from ex2.errors import UsageError
 from ex2.training import checkpoint
-from ex2.training.config import Config, configure, read_json
-from ex2.training.loop import Trainer, build_bonus, build_policy
+from ex2.training.config import Config, configure, read_json, write_json
+from ex2.training.lock import locked
+from ex2.training.loop import Diverged, Trainer, build_bonus, build_policy
 from ex2.training.metrics import Metrics, Row, read
 from ex2.training.policy import Policy
 from ex2.training.spaces import unpack_space
 
 CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
+
+BEGUN = (CONFIG, f"{CONFIG}.draft", f"{CHECKPOINT}.draft")  # all there is if a run was killed before its first checkpoint
 
 Listener = Callable[[Row], None]
 
@@ -106,7 +108,7 @@ class Run:
         try:
             trainer.load_state(state)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            trainer.collector.close()
+            trainer.close()
             raise self._misfit(error) from None
         return trainer
 
@@ -115,7 +117,9 @@ class Run:
 
         `steps` ends the session there instead of at the configured length, which stays what schedules run over.
         """
-        return _run(self.trainer(), self.folder, listener, until=steps)
+        _ = self.config  # is it a run at all?
+        with locked(self.folder), closing(self.trainer()) as trainer:
+            return _run(trainer, self.folder, listener, until=steps)
 
     def _misfit(self, error: Exception) -> checkpoint.CheckpointError:
         path, first = self.folder / CHECKPOINT, str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -149,23 +153,19 @@ def train(
     """
     config = configure(task, bonus, algo=algo, preset=preset, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-').replace(':', '-')}-{bonus}-{seed}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(file.name not in BEGUN for file in folder.iterdir())):
         raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
     actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
-    trainer = Trainer(config)
-    try:
+    with closing(Trainer(config)) as trainer:
         if actor:
             trainer.policy.take_actor(actor, config.actor_of)
-        folder.mkdir(parents=True, exist_ok=True)
-        config.save(folder / CONFIG)
-        checkpoint.save(folder / CHECKPOINT, trainer.state())
-    except OSError as error:
-        trainer.collector.close()
-        raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): choose another --out.") from None
-    except UsageError:
-        trainer.collector.close()
-        raise
-    return _run(trainer, folder, listener)
+        with _writing(folder, "choose another --out"):
+            folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            with _writing(folder, "choose another --out"):
+                config.save(folder / CONFIG)
+            checkpoint.save(folder / CHECKPOINT, trainer.state())
+            return _run(trainer, folder, listener)
 
 
 def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None) -> Result:
@@ -177,16 +177,15 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     config = trainer.config
     writer, iterations, saved = checkpoint.Writer(), 0, trainer.steps
     threads = torch.get_num_threads()
-    try:
+    later = f"make it so, then go on with 'ex2 resume {folder}'"
+    with _writing(folder, later):
         metrics = Metrics(folder, trainer.steps)
-    except OSError as error:
-        trainer.collector.close()
-        raise UsageError(f"The metrics of {folder} cannot be written ({error.strerror}).") from None
     try:
         with _stop_requests() as stop:
             while trainer.steps < min(config.steps if until is None else until, config.steps) and not stop.is_set():
                 row = trainer.iterate()
-                metrics.write(row)
+                with _writing(folder, later):
+                    metrics.write(row)
                 iterations += 1
                 if iterations % config.checkpoint_every == 0:
                     writer.save(folder / CHECKPOINT, trainer.state)
@@ -196,17 +195,31 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
             if saved != trainer.steps:
                 writer.save(folder / CHECKPOINT, trainer.state)
             writer.wait()
+    except Diverged as diverged:
+        raise UsageError(
+            f"{diverged} The checkpoint of {folder} is of step {saved:,}, before that: begin with its actor and other "
+            f"settings, such as a smaller learning rate, by 'ex2 train {config.task} --actor-of {folder} --set algo.learning_rate=...'."
+        ) from None
     finally:
         with suppress(Exception):  # of a checkpoint under way, where something else went wrong
             writer.wait()
         metrics.close()
         torch.set_num_threads(threads)
-        trainer.collector.close()
     share = trainer.bonus_seconds / max(trainer.seconds, 1e-9)
     result = Result(folder, config, trainer.steps, trainer.collector.score, trainer.seconds, share)
     summary = {"steps": result.steps, "score": result.score, "seconds": result.seconds, "bonus_share": result.bonus_share}
-    (folder / SUMMARY).write_text(json.dumps(summary | {"finished": result.finished}, indent=2) + "\n")
+    with _writing(folder, later):
+        write_json(folder / SUMMARY, summary | {"finished": result.finished})
     return result
+
+
+@contextmanager
+def _writing(folder: Path, remedy: str) -> Iterator[None]:
+    """A full disk or a folder without rights, in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): {remedy}.") from None
 
 
 @contextmanager
