@@ -198,7 +198,8 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     except Diverged as diverged:
         raise UsageError(
             f"{diverged} The checkpoint of {folder} is of step {saved:,}, before that: begin with its actor and other "
-            f"settings, such as a smaller learning rate, by 'ex2 train {config.task} --actor-of {folder} --set algo.learning_rate=...'."
+            "settings, such as a smaller learning rate, by "
+            f"'ex2 train {config.task} --actor-of {folder} --set algo.learning_rate=...'."
         ) from None
     finally:
         with suppress(Exception):  # of a checkpoint under way, where something else went wrong
