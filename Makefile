@@ -53,7 +53,6 @@ bench: install
 	$(BIN)/python benchmarks/density.py
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/scores.py maze
-	$(BIN)/python benchmarks/defaults.py dense
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build

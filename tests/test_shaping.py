@@ -124,11 +124,22 @@ def test_the_automatic_weight_knows_no_units():
         assert np.allclose(first.bonuses, second.bonuses, rtol=1e-3, atol=1e-5)
 
 
-def test_without_a_reward_the_bonus_is_all_there_is():
+@pytest.mark.parametrize("episodic", [True, False])
+def test_without_a_reward_the_bonus_is_all_there_is(episodic):
     _, scores, ends = streams(0)
-    shaped = shaper()(scored(scores, ends), np.zeros(scores.shape, np.float32), 0.0)
+    shaped = shaper(episodic=episodic)(scored(scores, ends), np.zeros(scores.shape, np.float32), 0.0)
     assert not shaped.rewards.any()
-    assert discounted(shaped.bonuses, 0.9).std() == pytest.approx(SHARE, rel=1e-3)
+    assert discounted(shaped.bonuses, 0.9, ends if episodic else None).std() == pytest.approx(SHARE, rel=1e-3)
+
+
+def test_batches_without_a_bonus_do_not_count():
+    _, scores, ends = streams(0)
+    late, prompt = shaper(), shaper()
+    for _ in range(3):
+        late(scored(np.zeros(scores.shape), ends), np.zeros(scores.shape, np.float32), 0.0)
+    for one in (late, prompt):
+        one(scored(scores, ends), np.zeros(scores.shape, np.float32), 0.0)
+    assert late.bonus_scale.deviation == prompt.bonus_scale.deviation
 
 
 def test_scores_that_are_all_the_same_are_no_bonus():
@@ -169,6 +180,7 @@ def test_a_shaper_goes_on_where_it_was_saved():
         (lambda: Weight(start="atuo"), "must be float | 'auto'"),
         (lambda: Weight(start=float("nan")), "start=nan must be finite"),
         (lambda: Weight(start=-1.0), "start=-1.0 must be at least 0"),
+        (lambda: Weight(schedule="linear", end=0.5), 'The weight "auto" falls to 0 by itself'),
         (lambda: shaper(scaled=False), "scaled=false does not go with the weight"),
     ],
 )

@@ -7,10 +7,12 @@ what a good beta is. The agent learns from
     R / sigma_R  +  0.3 (1 - t) (f(p) - centre) / sigma_B
 
 with sigma_R and sigma_B the deviations of the discounted sums of all rewards and of all centred scores so far, and t the share
-of the training that is done. So both are on the scale of their own returns, whatever their units. sigma_R is at least a tenth
-of the largest return seen, so that a first, rare find weighs ten times as much as what the bonus still promises and not a
-thousand times; where no reward was ever seen to vary, it is 1. sigma_B forgets nothing: as the world becomes familiar, scores
-fade against what they once were, and the agent turns to the reward. When the training ends, the bonus is gone.
+of the training that was done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is
+at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate by 0.3,
+and not to thousands; where returns never varied, it is 1. sigma_B forgets nothing: as the world becomes familiar, scores fade
+against what they once were, and the agent turns to the reward. When the training ends, the bonus is gone.
+
+A rollout ends all sums, so sigmas are those of returns only if rollouts are about as long as the discount looks ahead.
 """
 
 from __future__ import annotations
@@ -96,6 +98,10 @@ class Weight(Settings):
     end: float = setting(0.0, "What a linear schedule falls to.", least=0)
     until: float = setting(1.0, "The share of the training by which it has fallen.", above=0, most=1)
 
+    def check(self) -> None:
+        if self.auto and (self.schedule != "constant" or self.end != 0.0):
+            raise UsageError('The weight "auto" falls to 0 by itself: leave out schedule and end, or give start as a number.')
+
     @property
     def auto(self) -> bool:
         return self.start == AUTO
@@ -154,6 +160,12 @@ class Scale:
             setattr(self, name, float(state[name]))
 
 
+def check_scaled(weight: Weight, scaled: bool) -> None:
+    """Refuses the weight "auto" of scores on no scale."""
+    if weight.auto and not scaled:
+        raise UsageError('scaled=false does not go with the weight "auto": give the weight as a number, weight.start=0.01.')
+
+
 @dataclass(frozen=True)
 class Shaped:
     """What an agent learns from a batch [T, N], and what there is to report."""
@@ -175,22 +187,31 @@ class Shaper:
         centre: what is subtracted from the scores of a batch: "median", "mean" or "none".
         scaled: whether scores are divided by the running deviation of their discounted sums, so that a weight means the same
             for every bonus: how much of the reward's units the bonus's returns deviate by. The paper does not scale.
+        episodic: whether the bonus's sums end with an episode, as its returns do.
     """
 
-    def __init__(self, bonus: Bonus, weight: Weight, gamma: float, centre: str = "median", scaled: bool = True) -> None:
-        if weight.auto and not scaled:
-            raise UsageError('scaled=false does not go with the weight "auto": give the weight as a number, weight.start=0.01.')
-        self.bonus, self.weight, self.centre, self.scaled = bonus, weight, centre, scaled
+    def __init__(
+        self,
+        bonus: Bonus,
+        weight: Weight,
+        gamma: float,
+        centre: str = "median",
+        scaled: bool = True,
+        episodic: bool = True,
+    ) -> None:
+        check_scaled(weight, scaled)
+        self.bonus, self.weight, self.centre, self.scaled, self.episodic = bonus, weight, centre, scaled, episodic
         self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma)
 
     def __call__(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
-        """Rewards [T, N] of a batch, so far into the training."""
+        """Rewards [T, N] of a batch; `progress` is the share of the training that was done before it."""
         started = time.perf_counter()
         raw, fitted = self.bonus.observe(batch)
         mask, ends = batch.mask.numpy(), (batch.terminated | batch.truncated).numpy()
         scores = centred(raw, batch.mask, self.centre).numpy()
         self.reward_scale.update(rewards, mask, ends)
-        self.bonus_scale.update(scores, mask)
+        if scores.any():  # there is no bonus before enough was seen
+            self.bonus_scale.update(scores, mask, ends if self.episodic else None)
         unit = self.unit if self.weight.auto else 1.0
         beta = self.weight.at(min(progress, 1.0))
         factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta

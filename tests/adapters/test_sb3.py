@@ -258,3 +258,11 @@ def test_dict_observations_in_all_their_parts_or_in_some():
         assert callback.bonuses.std() > 0
     with pytest.raises(UsageError, match="last_frame=True is for stacks"):
         PPO("MultiInputPolicy", Rooms(), n_steps=32, device="cpu").learn(32, callback=BonusCallback("rnd", last_frame=True))
+
+
+def test_a_training_of_one_rollout_has_a_bonus():
+    agent = PPO("MlpPolicy", corridors(length=6), n_steps=32, batch_size=64, seed=0, device="cpu")
+    callback = BonusCallback("simhash")
+    agent.learn(64, callback=callback)
+    assert callback.bonuses.shape == (32, 2)
+    assert callback.bonuses.any()

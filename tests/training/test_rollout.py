@@ -258,3 +258,29 @@ def test_whole_episodes_count_once_the_first_were_cut_short():
     found = [np.flatnonzero(np.concatenate(ends)[:, env]).tolist() for env in range(4)]
     assert found == [[499, 999], [124, 624], [249, 749], [374, 874]]
     assert len(collector.episodes) == 5
+
+
+def test_an_episode_may_end_by_itself_where_another_is_cut_short():
+    """Some environments give the last observations as one array, not as one object each."""
+    trainer = Trainer(configure("freeway", "none", overrides={"num_envs": 4, "rollout_steps": 30, "groups": 1, "threads": 1}))
+    collector = trainer.collector
+    collector.apart = 40
+    collector.begin(seed=5)
+    group, ended = collector.groups[0], np.array([False, False, False, True])
+    step, final = group.env.step, np.full((4, 4, 42, 42), 7, np.uint8)
+    count = 0
+
+    def with_an_end(actions):
+        nonlocal count
+        count += 1
+        observation, reward, terminated, truncated, infos = step(actions)
+        if count == 10:  # where environment 1 is cut short
+            return observation, reward, ended, truncated, infos | {"final_obs": final}
+        return observation, reward, terminated, truncated, infos
+
+    group.env.step = with_an_end
+    rollout = collector.collect(30)
+    collector.close()
+    assert np.argwhere(rollout.ends).tolist() == [[9, 1], [9, 3], [19, 2]]
+    assert (rollout.batch.next_obs[9, 3] == 7).all()
+    assert (rollout.batch.next_obs[9, 1] != 7).any()

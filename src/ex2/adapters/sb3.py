@@ -68,7 +68,8 @@ class BonusCallback(BaseCallback):
         bonus: a built bonus, or the name of one; the spaces then come from the model, the settings from `settings`.
         weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
         centre: what is subtracted from the bonuses of a batch: "median", "mean" or "none".
-        total_steps: what the weight's schedule runs over; by default, what `learn` was asked for.
+        total_steps: what the weight's schedule runs over; by default, what `learn` was asked for. Who calls `learn` again and
+            again must say it, or the bonus ends with each call.
         last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
         episodic: whether the bonus's returns end with an episode; if not, they have a critic of their own
             (`ex2.training.returns.Stream`).
@@ -129,7 +130,7 @@ class BonusCallback(BaseCallback):
         self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
         self._settings = {}
         if self.shaper is None or self.shaper.bonus is not self._bonus:
-            self.shaper = Shaper(self._bonus, self.weight, self.model.gamma, self.centre, self.scaled)
+            self.shaper = Shaper(self._bonus, self.weight, self.model.gamma, self.centre, self.scaled, self.episodic)
         if not self.episodic and (self.stream is None or self._streamed is not self.model):
             policy, self._streamed = self.model.policy, self.model
             if not isinstance(policy, ActorCriticPolicy) or hasattr(policy, "lstm_actor"):
@@ -205,12 +206,12 @@ class BonusCallback(BaseCallback):
         assert isinstance(self.model, OnPolicyAlgorithm)
         model, buffer = self.model, self.model.rollout_buffer
         self.batch = self._transitions(buffer)
-        progress = model.num_timesteps / (self.total_steps or self._asked)
+        progress = (model.num_timesteps - len(self._rewards) * model.n_envs) / (self.total_steps or self._asked)
         assert self.shaper is not None
         own = np.stack(self._rewards)
         shaped = self.shaper(self.batch, own, progress)
         self.bonuses = shaped.bonuses
-        buffer.rewards += shaped.rewards - own  # beside them it holds what is expected behind a time limit
+        buffer.rewards[:] = shaped.rewards + (buffer.rewards - own)  # beside them, what is expected behind a time limit
         if self.stream is None:
             buffer.rewards += self.bonuses
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])

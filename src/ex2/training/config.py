@@ -14,7 +14,7 @@ import numpy as np
 from ex2.bonus import bonus_settings, check_device, kind_of
 from ex2.errors import UsageError, unknown
 from ex2.settings import Settings, names, setting
-from ex2.shaping import Weight
+from ex2.shaping import Weight, check_scaled
 from ex2.tasks import find_task
 from ex2.training.algorithm import Algorithm, AlgorithmSettings
 from ex2.training.policy import PolicySettings
@@ -50,6 +50,7 @@ class Config(RunSettings):
 
     def check(self) -> None:
         check_device(self.device)
+        check_scaled(self.weight, self.scaled)
         if self.groups > self.num_envs:
             raise UsageError(f"groups={self.groups} is more than there are environments, num_envs={self.num_envs}.")
 

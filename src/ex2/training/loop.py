@@ -49,7 +49,7 @@ class Trainer:
                 self.policy,
                 seed=seeds.environment,
                 generator=self.generator,
-                apart=limit if (limit := find_task(config.task).episode_steps) >= 2 * config.rollout_steps else 0,
+                apart=limit if (limit := episode_steps(config)) >= 2 * config.rollout_steps else 0,
                 clip_reward=config.clip_reward,
                 stack=config.stack,
             )
@@ -58,7 +58,7 @@ class Trainer:
                 env.close()
             raise
         gamma, gae_lambda = config.algo_settings.gamma, config.algo_settings.gae_lambda
-        self.shaper = Shaper(self.bonus, config.weight, gamma, config.centre, config.scaled)
+        self.shaper = Shaper(self.bonus, config.weight, gamma, config.centre, config.scaled, config.episodic)
         critic = self.policy.bonus_critic
         self.stream = None if critic is None else Stream(critic, gamma, gae_lambda, seeds.bonus)
 
@@ -70,8 +70,8 @@ class Trainer:
         torch.set_num_threads(1)  # the other cores are the environments'
         rollout = self.collector.collect(max(min(config.rollout_steps, left), 1))
         torch.set_num_threads(config.threads)
+        progress = self.steps / config.steps  # before the batch: a training of one iteration has a bonus, too
         self.steps += rollout.rewards.size
-        progress = self.steps / config.steps
 
         shaped = self.shaper(rollout.batch, rollout.rewards, progress)
         rewards = shaped.rewards - config.entropy * rollout.log_probs
@@ -145,6 +145,12 @@ class Trainer:
         if not find_task(self.config.task).exact:
             seeds = np.random.SeedSequence([Seeds.of(self.config.seed).environment, self.steps])
             self.collector.begin(int(seeds.generate_state(1)[0] >> 1))
+
+
+def episode_steps(config: Config) -> int:
+    """The time limit of a run's episodes: its task's, unless its settings have another."""
+    own = config.task_settings
+    return int(own.get("max_episode_steps") or own.get("episode_steps") or find_task(config.task).episode_steps)
 
 
 def build_policy(config: Config, observation_space: Space[Any], action_space: Space[Any]) -> Policy:

@@ -328,8 +328,9 @@ class Collector:
         left -= 1
         left[done] = 0
         if due.any():
-            last = last_observations(observation, due)["final_obs"]
-            final = np.where(done, infos.get("final_obs", last), last)
+            final = last_observations(observation, due)["final_obs"]
+            for index in np.flatnonzero(done):  # those that ended by themselves in the same step
+                final[index] = infos["final_obs"][index]
             observation, _ = group.env.reset(options={"reset_mask": due})
             infos = infos | {"final_obs": final}
         return observation, infos, due

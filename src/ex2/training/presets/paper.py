@@ -1,7 +1,8 @@
 """The paper's own hyperparameters, as published: `ex2 train doom --bonus amortized --preset paper`.
 
 Where the paper and the authors' code differ it is the paper's value. Not theirs is the critic: a network, where the paper has
-linear features or none. The bonus is -log p less its median times a constant weight, on no scale.
+linear features or none, and that first episodes are cut short where an episode has two rollouts. The bonus is -log p less its
+median times a constant weight, on no scale.
 """
 
 from __future__ import annotations
