@@ -172,7 +172,7 @@ class Policy(nn.Module):
             self.actor.load_state_dict(taken)
         except RuntimeError:
             raise UsageError(
-                f"The actor of {source} does not fit: its task and the policy's hidden, convolutions and standardise must be these."
+                f"The actor of {source} does not fit: task and policy.hidden, convolutions, standardise must be these."
             ) from None
 
 
