@@ -142,6 +142,27 @@ def test_batches_without_a_bonus_do_not_count():
     assert late.bonus_scale.deviation == prompt.bonus_scale.deviation
 
 
+@pytest.mark.parametrize("how", ["another reward", "a terminal state"])
+def test_a_reward_that_is_always_the_same_is_left_out_until_it_says_something(how):
+    _, scores, _ = streams(0)
+    one, plain = shaper(), shaper()
+    batch = scored(scores, np.zeros(scores.shape, bool))
+    rewards = np.full(scores.shape, -1.0, np.float32)
+    for _ in range(2):
+        assert not one(batch, rewards, 0.0).rewards.any()
+        assert plain(
+            scored(np.zeros(scores.shape), np.zeros(scores.shape, bool)), rewards, 0.0
+        ).rewards.all()  # no bonus instead
+    if how == "another reward":
+        rewards[5, 1] = -0.5
+    else:
+        batch.terminated[5, 1] = True
+    assert one(batch, rewards, 0.0).rewards.all()
+    other = shaper()
+    other.load_state_dict(one.state_dict())
+    assert other(scored(scores, np.zeros(scores.shape, bool)), np.full(scores.shape, -1.0, np.float32), 0.0).rewards.all()
+
+
 def test_scores_that_are_all_the_same_are_no_bonus():
     rewards, scores, ends = streams(0)
     shaped = shaper()(scored(np.full(scores.shape, 7.0), ends), rewards, 0.0)

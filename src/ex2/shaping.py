@@ -12,6 +12,9 @@ at least a tenth of the largest return seen, so that a first, rare find comes to
 and not to thousands; where returns never varied, it is 1. sigma_B forgets nothing: as the world becomes familiar, scores fade
 against what they once were, and the agent turns to the reward. When the training ends, the bonus is gone.
 
+A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has seen.
+The critic's errors about it would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
+
 A rollout ends all sums, so sigmas are those of returns only if rollouts are about as long as the discount looks ahead.
 """
 
@@ -202,6 +205,8 @@ class Shaper:
         check_scaled(weight, scaled)
         self.bonus, self.weight, self.centre, self.scaled, self.episodic = bonus, weight, centre, scaled, episodic
         self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma)
+        self.only: float | None = None  # the reward that every step has had so far
+        self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
     def __call__(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
         """Rewards [T, N] of a batch; `progress` is the share of the training that was done before it."""
@@ -209,6 +214,7 @@ class Shaper:
         raw, fitted = self.bonus.observe(batch)
         mask, ends = batch.mask.numpy(), (batch.terminated | batch.truncated).numpy()
         scores = centred(raw, batch.mask, self.centre).numpy()
+        self._listen(rewards[mask], bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
             self.bonus_scale.update(scores, mask, ends if self.episodic else None)
@@ -219,7 +225,13 @@ class Shaper:
         metrics |= {"scale": self.bonus_scale.deviation, "reward_scale": self.reward_scale.deviation}
         metrics["seconds"] = time.perf_counter() - started
         reported = {f"bonus/{name}": value for name, value in metrics.items()}
-        return Shaped((rewards / unit).astype(np.float32), (factor * scores).astype(np.float32), reported)
+        heard = 0.0 if self.weight.auto and not self.telling and scores.any() else 1.0 / unit
+        return Shaped((heard * rewards).astype(np.float32), (factor * scores).astype(np.float32), reported)
+
+    def _listen(self, rewards: Array, terminated: bool) -> None:
+        if self.only is None and len(rewards):
+            self.only = float(rewards[0])
+        self.telling = self.telling or terminated or bool((rewards != self.only).any())
 
     @property
     def unit(self) -> float:
@@ -227,8 +239,10 @@ class Shaper:
         return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest) if self.reward_scale.deviation else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
+        scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
+        return {**scales, "only": self.only, "telling": self.telling}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
+        self.only, self.telling = state["only"], state["telling"]
