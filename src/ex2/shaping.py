@@ -12,8 +12,8 @@ at least a tenth of the largest return seen, so that a first, rare find comes to
 and not to thousands; where returns never varied, it is 1. sigma_B forgets nothing: as the world becomes familiar, scores fade
 against what they once were, and the agent turns to the reward. When the training ends, the bonus is gone.
 
-A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has seen.
-The critic's errors about it would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
+A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has
+seen. The critic's errors would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
 
 A rollout ends all sums, so sigmas are those of returns only if rollouts are about as long as the discount looks ahead.
 """
