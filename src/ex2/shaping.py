@@ -6,11 +6,13 @@ what a good beta is. The agent learns from
 
     R / sigma_R  +  0.3 (1 - t) (f(p) - centre) / sigma_B
 
-with sigma_R and sigma_B the deviations of the discounted sums of all rewards and of all centred scores so far, and t the share
-of the training that was done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is
+with sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores so far, and t the share of the
+training that was done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is
 at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate by 0.3,
-and not to thousands; where returns never varied, it is 1. sigma_B forgets nothing: as the world becomes familiar, scores fade
-against what they once were, and the agent turns to the reward. When the training ends, the bonus is gone.
+and not to thousands; where returns never varied, it is 1. sigma_B is that of the latest batches while rewards say nothing: the
+bonus is all there is, and a critic could not follow it if it fell by orders of magnitude. Once they do, sigma_B forgets nothing
+more: as the world becomes familiar, scores fade against what they were then, and the agent turns to the reward. When the
+training ends, the bonus is gone.
 
 A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has
 seen. The critic's errors would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
@@ -43,6 +45,7 @@ FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus sta
 SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
+HALF_LIFE = 4_000  # transitions after which those before count half in sigma_B, while rewards say nothing
 RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
 ROUNDING = 1e-6  # deviation, as a share of the largest number, below which all are the same
 
@@ -133,17 +136,19 @@ def discounted(values: Array, discount: float, ends: Array | None = None) -> Arr
 
 
 class Scale:
-    """The deviation of the discounted sums of a stream of numbers, from its beginning (Burda et al. 2018, section 2.4)."""
+    """The deviation of the discounted sums of a stream of numbers (Burda et al. 2018, section 2.4)."""
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
         self.count = self.mean = self.squares = self.largest = 0.0
 
-    def update(self, values: Array, mask: Array, ends: Array | None = None) -> None:
-        """Takes in numbers [T, N], of which those in the mask count."""
+    def update(self, values: Array, mask: Array, ends: Array | None = None, half_life: float = math.inf) -> None:
+        """Takes in numbers [T, N], of which those in the mask count; those before count half after `half_life` of them."""
         sums = discounted(np.where(mask, values, 0.0).astype(np.float64), self.gamma, ends)[mask]
         if not len(sums):
             return
+        memory = 0.5 ** (len(sums) / half_life)
+        self.count, self.squares = memory * self.count, memory * self.squares
         apart, total = float(sums.mean()) - self.mean, self.count + len(sums)
         self.squares += float(sums.var()) * len(sums) + apart**2 * self.count * len(sums) / total
         self.mean, self.count = self.mean + apart * len(sums) / total, total
@@ -217,7 +222,8 @@ class Shaper:
         self._listen(rewards[mask], bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
-            self.bonus_scale.update(scores, mask, ends if self.episodic else None)
+            half_life = math.inf if self.telling and self.reward_scale.deviation else HALF_LIFE
+            self.bonus_scale.update(scores, mask, ends if self.episodic else None, half_life)
         unit = self.unit if self.weight.auto else 1.0
         beta = self.weight.at(min(progress, 1.0))
         factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
