@@ -26,8 +26,8 @@ install: $(INSTALLED)
 
 demo: install
 	rm -rf runs/demo runs/demo-plain
-	$(BIN)/ex2 train sparse-maze --steps 400000 --seed 0 --out runs/demo
-	$(BIN)/ex2 train sparse-maze --bonus none --steps 400000 --seed 0 --out runs/demo-plain
+	$(BIN)/ex2 train sparse-maze --seed 0 --out runs/demo
+	$(BIN)/ex2 train sparse-maze --bonus none --seed 0 --out runs/demo-plain
 	$(BIN)/ex2 plot runs/demo
 	$(BIN)/ex2 plot runs/demo runs/demo-plain
 
