@@ -72,7 +72,7 @@ def paper_preset(task: str, bonus: str) -> Preset:
     published = BONUSES[task] | {"none": Published(0.0, {})}
     if bonus not in published:
         raise UsageError(f"The paper has no hyperparameters for {bonus!r} on {task!r}: it has them for {', '.join(published)}.")
-    chosen, pictures = published[bonus], "convolutions" if task in ("doom", "freeway", "frostbite", "venture") else ""
+    chosen, pictures = published[bonus], task in ("doom", "freeway", "frostbite", "venture")
     return Preset(
         **BATCHES.get(task, GAME),
         scaled=False,
