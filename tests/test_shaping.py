@@ -132,15 +132,20 @@ def test_without_a_reward_the_bonus_is_all_there_is(episodic):
     assert discounted(shaped.bonuses, 0.9, ends if episodic else None).std() == pytest.approx(SHARE, rel=1e-3)
 
 
-def test_while_rewards_say_nothing_the_bonus_keeps_its_size_and_then_it_fades():
-    _, scores, ends = streams(0)
-    one, nothing = shaper(), np.zeros(scores.shape, np.float32)
-    one(scored(scores, ends), nothing, 0.0)
-    for _ in range(600):
-        shaped = one(scored(0.01 * scores, ends), nothing, 0.0)
+def test_what_was_new_at_first_does_not_drown_what_is_new_later():
+    rewards, scores, ends = streams(0)
+    one = shaper()
+    one(scored(100.0 * scores, ends), rewards, 0.0)
+    for _ in range(1_500):
+        shaped = one(scored(scores, ends), rewards, 0.0)
     assert discounted(shaped.bonuses, 0.9, ends).std() == pytest.approx(SHARE, rel=0.1)
-    for _ in range(300):
-        shaped = one(scored(0.0001 * scores, ends), streams(1)[0], 0.0)
+
+
+def test_scores_that_fade_faster_than_the_training_grows_old_fade_for_the_agent():
+    rewards, scores, ends = streams(0)
+    one = shaper()
+    for step in range(400):
+        shaped = one(scored(0.98**step * scores, ends), rewards, 0.0)
     assert discounted(shaped.bonuses, 0.9, ends).std() < 0.1 * SHARE
 
 

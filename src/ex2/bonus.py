@@ -19,6 +19,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from ex2.batch import Batch
+from ex2.episodic import Places
 from ex2.errors import UsageError, unknown
 from ex2.inputs import INPUTS, Inputs
 from ex2.replay import Fifo
@@ -122,6 +123,10 @@ class Bonus(abc.ABC):
         """Whether enough has been seen for a bonus."""
         return True
 
+    def places(self, batch: Batch) -> Places | None:
+        """The states of a batch as points of the bonus's metric; None if it has none, or not yet. Changes nothing."""
+        return None
+
     def observe(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """Prepare, score, remember: in this order, on the same states. A batch that is refused leaves all as it was."""
         self.check(batch)
@@ -157,7 +162,9 @@ class DensitySettings(BonusSettings):
     replay_capacity: int = setting(200_000, "how many visited states the FIFO holds", least=1)
     min_replay: int = setting(0, "there is no bonus before the FIFO holds this many", least=0)
     form: str = setting("sqrt-count", "how a density becomes a bonus, see `ex2.shaping.bonus_of_density`", among=FORMS)
-    count_offset: float = setting(0.0, 'added to the visits, for the form "sqrt-count"', least=0.0)
+    count_offset: float = setting(
+        1.0, 'added to the visits before, for the form "sqrt-count": 1 for the visit that is rated', least=0.0
+    )
     state_count: float = setting(1.0, 'states there are, |S|, for the form "inverse-count"', above=0.0)
 
 

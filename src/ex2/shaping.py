@@ -4,15 +4,15 @@ weight beta live here only; the loop and every adapter have a `Shaper`.
 **The weight "auto"**, the default. Scores of different bonuses deviate by 0.001 to 100, rewards by anything, so neither says
 what a good beta is. The agent learns from
 
-    R / sigma_R  +  0.3 (1 - t) (f(p) - centre) / sigma_B
+    R / sigma_R  +  0.3 (1 - t) (f(p) / sqrt(n) - centre) / sigma_B
 
-with sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores so far, and t the share of the
-training that was done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is
-at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate by 0.3,
-and not to thousands; where returns never varied, it is 1. sigma_B is that of the latest batches while rewards say nothing: the
-bonus is all there is, and a critic could not follow it if it fell by orders of magnitude. Once they do, sigma_B forgets nothing
-more: as the world becomes familiar, scores fade against what they were then, and the agent turns to the reward. When the
-training ends, the bonus is gone.
+with sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores, n how often the agent has been
+at the place since its episode began (`ex2.episodic`; 1 for bonuses without a metric), and t the share of the training that was
+done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is of all rewards so
+far, and at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate
+by 0.3, and not to thousands; where returns never varied, it is 1. sigma_B is that of the latest part of the training, about
+half of it: at first everything is new, and measured against that nothing would be for long. Scores that fade faster than the
+training grows old fade against it, and when the training ends, the bonus is gone.
 
 A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has
 seen. The critic's errors would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
@@ -33,6 +33,7 @@ from torch import Tensor
 
 from ex2.arrays import Array
 from ex2.batch import Batch
+from ex2.episodic import EpisodicCounts
 from ex2.errors import UsageError, unknown
 from ex2.settings import Settings, setting
 
@@ -45,7 +46,8 @@ FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus sta
 SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
-HALF_LIFE = 4_000  # transitions after which those before count half in sigma_B, while rewards say nothing
+LATEST = 0.5  # of the transitions so far, after which those before count half in sigma_B
+SHORTEST = 4_000  # transitions, if that is more
 RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
 ROUNDING = 1e-6  # deviation, as a share of the largest number, below which all are the same
 
@@ -136,19 +138,22 @@ def discounted(values: Array, discount: float, ends: Array | None = None) -> Arr
 
 
 class Scale:
-    """The deviation of the discounted sums of a stream of numbers (Burda et al. 2018, section 2.4)."""
+    """The deviation of the discounted sums of a stream of numbers (Burda et al. 2018, section 2.4): of all of them, or, if it
+    `forgets`, of the latest ones, about half."""
 
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
-        self.count = self.mean = self.squares = self.largest = 0.0
+    def __init__(self, gamma: float, forgets: bool = False) -> None:
+        self.gamma, self.forgets = gamma, forgets
+        self.seen = self.count = self.mean = self.squares = self.largest = 0.0
 
-    def update(self, values: Array, mask: Array, ends: Array | None = None, half_life: float = math.inf) -> None:
-        """Takes in numbers [T, N], of which those in the mask count; those before count half after `half_life` of them."""
+    def update(self, values: Array, mask: Array, ends: Array | None = None) -> None:
+        """Takes in numbers [T, N], of which those in the mask count."""
         sums = discounted(np.where(mask, values, 0.0).astype(np.float64), self.gamma, ends)[mask]
         if not len(sums):
             return
-        memory = 0.5 ** (len(sums) / half_life)
-        self.count, self.squares = memory * self.count, memory * self.squares
+        if self.forgets:
+            memory = 0.5 ** (len(sums) / max(LATEST * self.seen, SHORTEST))
+            self.count, self.squares = memory * self.count, memory * self.squares
+        self.seen += len(sums)
         apart, total = float(sums.mean()) - self.mean, self.count + len(sums)
         self.squares += float(sums.var()) * len(sums) + apart**2 * self.count * len(sums) / total
         self.mean, self.count = self.mean + apart * len(sums) / total, total
@@ -161,7 +166,7 @@ class Scale:
         return found if found > ROUNDING * self.largest else 0.0
 
     def state_dict(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("count", "mean", "squares", "largest")}
+        return {name: getattr(self, name) for name in ("seen", "count", "mean", "squares", "largest")}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         for name in self.state_dict():
@@ -196,6 +201,7 @@ class Shaper:
         scaled: whether scores are divided by the running deviation of their discounted sums, so that a weight means the same
             for every bonus: how much of the reward's units the bonus's returns deviate by. The paper does not scale.
         episodic: whether the bonus's sums end with an episode, as its returns do.
+        episode_counts: whether what recurs within an episode counts less, for bonuses that have a metric.
     """
 
     def __init__(
@@ -206,10 +212,12 @@ class Shaper:
         centre: str = "median",
         scaled: bool = True,
         episodic: bool = True,
+        episode_counts: bool = True,
     ) -> None:
         check_scaled(weight, scaled)
         self.bonus, self.weight, self.centre, self.scaled, self.episodic = bonus, weight, centre, scaled, episodic
-        self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma)
+        self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma, forgets=True)
+        self.counts = EpisodicCounts() if episode_counts else None
         self.only: float | None = None  # the reward that every step has had so far
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
@@ -218,12 +226,15 @@ class Shaper:
         started = time.perf_counter()
         raw, fitted = self.bonus.observe(batch)
         mask, ends = batch.mask.numpy(), (batch.terminated | batch.truncated).numpy()
+        if self.counts is not None and (places := self.bonus.places(batch)) is not None:
+            visits = self.counts(places, batch.terminated | batch.truncated, batch.mask)
+            raw = raw * visits.rsqrt()
+            fitted = fitted | {"episode_visits": float(visits.mean())}
         scores = centred(raw, batch.mask, self.centre).numpy()
         self._listen(rewards[mask], bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
-            half_life = math.inf if self.telling and self.reward_scale.deviation else HALF_LIFE
-            self.bonus_scale.update(scores, mask, ends if self.episodic else None, half_life)
+            self.bonus_scale.update(scores, mask, ends if self.episodic else None)
         unit = self.unit if self.weight.auto else 1.0
         beta = self.weight.at(min(progress, 1.0))
         factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
@@ -246,9 +257,17 @@ class Shaper:
 
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
-        return {**scales, "only": self.only, "telling": self.telling}
+        counts = None if self.counts is None else self.counts.state_dict()
+        return {**scales, "only": self.only, "telling": self.telling, "counts": counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
+        if self.counts is not None:
+            self.counts.load_state_dict(state["counts"])
+
+    def restart(self) -> None:
+        """All episodes begin anew."""
+        if self.counts is not None:
+            self.counts.forget()

@@ -58,7 +58,8 @@ class Trainer:
                 env.close()
             raise
         gamma, gae_lambda = config.algo_settings.gamma, config.algo_settings.gae_lambda
-        self.shaper = Shaper(self.bonus, config.weight, gamma, config.centre, config.scaled, config.episodic)
+        how = config.centre, config.scaled, config.episodic, config.episode_counts
+        self.shaper = Shaper(self.bonus, config.weight, gamma, *how)
         critic = self.policy.bonus_critic
         self.stream = None if critic is None else Stream(critic, gamma, gae_lambda, seeds.bonus)
 
@@ -145,6 +146,7 @@ class Trainer:
         if not find_task(self.config.task).exact:
             seeds = np.random.SeedSequence([Seeds.of(self.config.seed).environment, self.steps])
             self.collector.begin(int(seeds.generate_state(1)[0] >> 1))
+            self.shaper.restart()
 
 
 def episode_steps(config: Config) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -31,6 +32,12 @@ class Held:
         self.features = features
         self.points = Fifo(replay.capacity, features.width, torch.float32)
         self.seen = self.seen_at_fit = 0
+        self._viewed: tuple[weakref.ref[Batch], int, Tensor] | None = None  # batch, metric, its points
+
+    @property
+    def metric(self) -> int:
+        """A number of its own for each fit."""
+        return self.seen_at_fit
 
     @property
     def due(self) -> bool:
@@ -55,11 +62,17 @@ class Held:
         parts = [self.features(some.to(self.device)).cpu() for some in rows.split(VIEWED_AT_ONCE)]
         return torch.cat(parts) if parts else torch.zeros(0, self.features.width)
 
-    def add(self, rows: Tensor) -> None:
-        """Takes rows that the FIFO of rows has just taken."""
-        self.seen += len(rows)
-        if self.features.fitted and len(rows):
-            self.points.add(self.view(rows))
+    def points_of(self, batch: Batch) -> Tensor:
+        """The points of all transitions of a batch, [T * N, width]: it is looked at once, since pictures cost."""
+        if self._viewed is None or self._viewed[0]() is not batch or self._viewed[1] != self.metric:
+            self._viewed = weakref.ref(batch), self.metric, self.view(self.inputs.rows(batch).flatten(0, 1))
+        return self._viewed[2]
+
+    def add(self, batch: Batch) -> None:
+        """Takes the states of a batch that the FIFO of rows has just taken."""
+        self.seen += int(batch.mask.sum())
+        if self.features.fitted and batch.mask.any():
+            self.points.add(self.points_of(batch)[batch.mask.flatten()])
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -72,6 +85,7 @@ class Held:
         self.features.load_state_dict(state["features"])
         self.points.load_state_dict(state["points"])
         self.seen, self.seen_at_fit = state["seen"]
+        self._viewed = None
 
     def to(self, device: torch.device) -> None:
         self.device = device

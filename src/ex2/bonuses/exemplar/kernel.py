@@ -44,6 +44,7 @@ from ex2.bonus import DensityBonus, DensitySettings, Metrics
 from ex2.bonuses.exemplar.features import FEATURES, PROJECTIONS, Features
 from ex2.bonuses.exemplar.held import Held
 from ex2.bonuses.exemplar.smoothing import AUTO, CENTRES, NOTHING, adapted
+from ex2.episodic import Places
 from ex2.errors import UsageError
 from ex2.settings import setting
 from ex2.shaping import FEWEST
@@ -267,19 +268,32 @@ class KernelExemplar(DensityBonus):
             )
         return agreement, halves.logsumexp(1).cpu(), bool(widened)
 
-    @torch.no_grad()
-    def log_density(self, rows: Tensor) -> Tensor:
-        """Below 0.01 visits, log p falls on like a logarithm."""
+    def places(self, batch: Batch) -> Places | None:
         if self.sum is None:
-            return torch.zeros(len(rows))
-        visits = self.sum.log_visits(self.held.view(rows).to(self.device)).cpu()
+            return None
+        return Places(self.held.points_of(batch).unflatten(0, batch.shape), self.sum.sigma, self.held.metric)
+
+    def log_density_of_batch(self, batch: Batch) -> Tensor:
+        log_density = torch.zeros(batch.shape)
+        log_density[batch.mask] = self._log_density(self.held.points_of(batch)[batch.mask.flatten()])
+        return log_density
+
+    def log_density(self, rows: Tensor) -> Tensor:
+        return self._log_density(self.held.view(rows))
+
+    @torch.no_grad()
+    def _log_density(self, points: Tensor) -> Tensor:
+        """log p of points [M, D]. Below 0.01 visits it falls on like a logarithm."""
+        if self.sum is None:
+            return torch.zeros(len(points))
+        visits = self.sum.log_visits(points.to(self.device)).cpu()
         lowest = math.log(FEWEST)
         visits = torch.where(visits < lowest, lowest - (lowest - visits).clamp_min(0.0).log1p(), visits)
         return visits - math.log(self.sum.counts.sum().item())
 
     def remember(self, batch: Batch) -> None:
         super().remember(batch)
-        self.held.add(self.inputs.rows(batch)[batch.mask])
+        self.held.add(batch)
 
     def state_dict(self) -> dict[str, Any]:
         placed = None if self.sum is None else {"kernels": self.sum.kernels, "counts": self.sum.counts, "sigma": self.sum.sigma}

@@ -151,7 +151,7 @@ class ExemplarModel(DensityBonus):
     def remember(self, batch: Batch) -> None:
         super().remember(batch)
         if self.held is not None:
-            self.held.add(self.inputs.rows(batch)[batch.mask])
+            self.held.add(batch)
 
     @property
     @abc.abstractmethod

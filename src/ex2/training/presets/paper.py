@@ -76,6 +76,7 @@ def paper_preset(task: str, bonus: str) -> Preset:
     return Preset(
         **BATCHES.get(task, GAME),
         scaled=False,
+        episode_counts=False,
         task={},
         # Of pictures the Fisher matrix is of fewer states than theirs, for speed; the line search holds the region on all.
         trpo=TRPOSettings(gae_lambda=1.0, cg_max_steps=10, curvature_share=0.05 if pictures else 1.0),

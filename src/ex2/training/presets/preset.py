@@ -26,6 +26,7 @@ class RunSettings(Settings):
     centre: str = setting("median", "What is subtracted from the bonuses of a batch.", among=CENTRES)
     scaled: bool = setting(True, "Whether bonuses are divided by the running deviation of their discounted sums.")
     episodic: bool = setting(True, "Whether the bonus's returns end with an episode; if not, they have a critic of their own.")
+    episode_counts: bool = setting(True, "Whether what recurs within an episode counts less, for bonuses that have a metric.")
     entropy: float = setting(0.0, "A reward for acting at random: this times -log pi(a|s).", least=0)
     checkpoint_every: int = setting(25, "Iterations between checkpoints.", least=1)
     clip_reward: bool = setting(False, "Whether the agent learns from rewards clipped to [-1, 1]; scores are not clipped.")
