@@ -162,9 +162,7 @@ class DensitySettings(BonusSettings):
     replay_capacity: int = setting(200_000, "how many visited states the FIFO holds", least=1)
     min_replay: int = setting(0, "there is no bonus before the FIFO holds this many", least=0)
     form: str = setting("sqrt-count", "how a density becomes a bonus, see `ex2.shaping.bonus_of_density`", among=FORMS)
-    count_offset: float = setting(
-        1.0, 'added to the visits before, for the form "sqrt-count": 1 for the visit that is rated', least=0.0
-    )
+    count_offset: float = setting(0.0, 'added to the visits, for the form "sqrt-count"', least=0.0)
     state_count: float = setting(1.0, 'states there are, |S|, for the form "inverse-count"', above=0.0)
 
 
