@@ -55,6 +55,14 @@ def test_what_did_not_happen_may_be_anything():
     assert torch.equal(EpisodicCounts()(Places(points, 1.0, 0), ends, mask), counted(at, ends, mask))
 
 
+def test_far_out_the_same_place_is_the_same(monkeypatch):
+    at, ends, mask = walk()
+    points = 1e5 * torch.randn(PLACES, 8, generator=torch.Generator().manual_seed(1))[at]
+    assert torch.equal(EpisodicCounts()(Places(points, 1.0, 0), ends, mask), counted(at, ends, mask))
+    monkeypatch.setattr("ex2.episodic.STEPS_AT_ONCE", 7)
+    assert torch.equal(EpisodicCounts()(Places(points, 1.0, 0), ends, mask), counted(at, ends, mask))
+
+
 def test_near_places_count_in_part():
     points = torch.tensor([[[0.0]], [[2.0]]])
     none = torch.zeros(2, 1, dtype=torch.bool)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 PAIRS_AT_ONCE = 4_000_000
+STEPS_AT_ONCE = 256  # of a long batch: pairs are as many as steps times those of running episodes
+EXACT = "donot_use_mm_for_euclid_dist"  # what lies far out and is the same must be at a distance of 0
 LONGEST = 5_000  # steps of an episode that are remembered, the latest ones
 
 
@@ -49,9 +51,17 @@ class EpisodicCounts:
         `ends` and `mask` are [T, N]. Episodes that still run are remembered for the next batch.
         """
         points, width, metric = places
-        steps, count = ends.shape
         if metric != self.metric or self.past.shape[1:] != points.shape[1:]:
             self.past, self.running, self.metric = points[:0], ends[:0], metric
+        pieces = zip(*(part.split(STEPS_AT_ONCE) for part in (points / width, ends, mask)), strict=True)
+        self.past /= width
+        found = torch.cat([self._count(*piece) for piece in pieces])
+        self.past *= width
+        return found
+
+    def _count(self, points: Tensor, ends: Tensor, mask: Tensor) -> Tensor:
+        """The same of some steps, of points in units of a kernel's width."""
+        steps, count = ends.shape
         every, before = torch.cat([self.past, points]), len(self.past)
         begun = torch.cat([torch.zeros(1, count, dtype=torch.long), ends.long().cumsum(0)])
         # The number of each step's episode, 0 for those that ran before; -1 for steps that did not happen or are over.
@@ -61,8 +71,8 @@ class EpisodicCounts:
         found = torch.ones(steps, count)
         at_once = max(PAIRS_AT_ONCE // (steps * len(every)), 1)
         for some in torch.arange(count).split(at_once):
-            rows, own = every[:, some].transpose(0, 1) / width, episode[:, some].T
-            kernels = torch.cdist(rows[:, before:], rows).square_().mul_(-0.5).exp_()
+            rows, own = every[:, some].transpose(0, 1), episode[:, some].T
+            kernels = torch.cdist(rows[:, before:], rows, compute_mode=EXACT).square_().mul_(-0.5).exp_()
             kernels.masked_fill_((own[:, before:, None] != own[:, None]) | ~earlier, 0.0)
             found[:, some] = kernels.sum(2).T
         running = episode == begun[-1]

@@ -264,7 +264,9 @@ class Shaper:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
-        if self.counts is not None:
+        if state["counts"] is None:
+            self.counts = None
+        elif self.counts is not None:
             self.counts.load_state_dict(state["counts"])
 
     def restart(self) -> None:
