@@ -6,6 +6,7 @@ Run by `ex2.tasks.doom_game`, on its own: `python doom_start.py FOLDER PARENT PR
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ def end_with(parent: int) -> None:
 
 def instances(arguments: Sequence[str]) -> list[str]:
     """What the shared memory of games is named after, in their arguments."""
-    return [value for name, value in zip(arguments, arguments[1:], strict=False) if name == "+viz_instance_id"]
+    return [value for name, value in itertools.pairwise(arguments) if name == "+viz_instance_id"]
 
 
 def main(folder: str, parent: str, program: str, *arguments: str) -> int:
