@@ -293,6 +293,7 @@ def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(star
         folders = ast.literal_eval(process.stdout.readline()) if started else []
         while len(playing := games(process.pid)) < (3 if started else 1):
             time.sleep(0.01)
+        assert started == all(Path(folder).exists() for folder in folders or ["none"])
         process.kill()
     for _ in range(100):
         alive = [pid for pid in playing if Path(f"/proc/{pid}/exe").exists()]
@@ -300,17 +301,24 @@ def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(star
             break
         time.sleep(0.02)
     assert not alive
-    left = {path for path in Path(tempfile.gettempdir()).glob("ex2-doom-*") if str(path) in folders}
-    shared = {name for folder in left for name in doom_start.instances((folder / doom_game.ASKED).read_text().split())}
-    assert len(left) == len(shared) == len(folders)
+    left = set(Path("/dev/shm").glob("ViZDoom*"))
+    assert len(left) >= 2  # other processes may play, too
     env = make_vector_env("doom", 1)
     assert not any(Path(folder).exists() for folder in folders)
-    assert not [path for path in Path("/dev/shm").glob("ViZDoom*") if any(name in path.name for name in shared)]
+    used = "".join(map(doom_game._text, Path("/proc").glob("[0-9]*/maps")))
+    assert not [path for path in left if path.exists() and path.name not in used]
     env.reset(seed=0)
     doom_game.sweep()  # of what belongs to nobody: not of this one's
     assert env.unwrapped._games[0].folder.exists()
     assert not env.step(np.array([FORWARD]))[4]["died"].any()
     env.close()
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_never_closed_ends_in_silence():
+    script = "from ex2 import make_vector_env; env = make_vector_env('doom', 2); env.reset(seed=0)"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
 @pytest.mark.slow

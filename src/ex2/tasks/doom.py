@@ -153,7 +153,8 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def close_extras(self, **kwargs: Any) -> None:
         for game in self._games:
             game.interrupt()
-        self._all(Game.end, self._games)
+        for game in self._games:
+            game.end()
         self._pool.shutdown()
 
 

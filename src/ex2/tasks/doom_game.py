@@ -37,7 +37,6 @@ DEAD = (
     vizdoom.ViZDoomErrorException,
 )
 PREFIX = "ex2-doom-"  # of a game's folder
-ASKED = "asked"  # the file in it with the arguments of the game, once for each time it was started
 LOOKS = 10  # at a game, a tenth of its time limit apart, before it is ended: after Ctrl-Z and fg, one look comes too soon
 
 
@@ -61,8 +60,7 @@ class Game:
         self._remove = weakref.finalize(self, _remove_folder, self.folder, lock)
         command = [sys.executable, "-IS", doom_start.__file__, str(self.folder), str(os.getpid()), str(program)]
         self._starter = self.folder / "start"
-        asked = shlex.quote(str(self.folder / ASKED))
-        self._starter.write_text(f'#!/bin/sh\necho "$*" >> {asked}\nexec {shlex.join(command)} "$@"\n')
+        self._starter.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         self._starter.chmod(0o700)
         if not os.access(self._starter, os.X_OK):
             self._remove()
@@ -174,7 +172,7 @@ class Game:
 
     def kill(self) -> None:
         """Whoever waits for the game's answer then learns that it is dead."""
-        for process in _words(self.folder / doom_start.STARTED)[-1:]:
+        for process in _started(self.folder)[-1:]:
             _kill(process, self.folder)
 
 
@@ -190,18 +188,14 @@ def _make_folder() -> tuple[Path, int]:
 
 
 def _remove_folder(folder: Path, lock: int) -> None:
-    """With all that its games have left, of which there is nothing where they were closed."""
-    for process in _words(folder / doom_start.STARTED):
+    for process in _started(folder):
         _kill(process, folder)
-    for instance in doom_start.instances(_words(folder / ASKED)):
-        for shared in doom_start.SHARED.glob(f"ViZDoom*{instance}"):
-            shared.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
 
 
 def sweep() -> None:
-    """Removes what games of processes that were killed have left behind."""
+    """Removes what games of processes that were killed have left behind: folders, and shared memory that nobody uses."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):  # a process in the middle of making one has another name
         with contextlib.suppress(OSError):  # of another user, or gone meanwhile
             lock = os.open(folder, os.O_RDONLY)
@@ -211,13 +205,24 @@ def sweep() -> None:
                 os.close(lock)
                 continue
             _remove_folder(folder, lock)
+    shared = list(doom_start.SHARED.glob("ViZDoom*"))  # before looking who uses it: what is made meanwhile is left alone
+    used = "".join(map(_text, Path("/proc").glob("[0-9]*/maps"))) if shared else ""
+    for path in shared:
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid == os.getuid() and path.name not in used:
+                path.unlink()
 
 
-def _words(path: Path) -> list[str]:
+def _started(folder: Path) -> list[str]:
+    """The processes of the games that were started in a folder."""
+    return _text(folder / doom_start.STARTED).split()
+
+
+def _text(path: Path) -> str:
     try:
-        return path.read_text().split()
+        return path.read_text()
     except OSError:
-        return []
+        return ""
 
 
 def _kill(process: str, folder: Path) -> None:

@@ -6,11 +6,9 @@ Run by `ex2.tasks.doom_game`, on its own: `python doom_start.py FOLDER PARENT PR
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal that a process gets when the one that started it is gone
@@ -25,18 +23,13 @@ def end_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)
-
-
-def instances(arguments: Sequence[str]) -> list[str]:
-    """What the shared memory of games is named after, in their arguments."""
-    return [value for name, value in itertools.pairwise(arguments) if name == "+viz_instance_id"]
+        sys.exit(1)
 
 
 def main(folder: str, parent: str, program: str, *arguments: str) -> int:
     end_with(int(parent))
     os.chdir(folder)  # where the game writes, whatever its parent's working folder is
-    (instance,) = instances(arguments)
+    instance = arguments[arguments.index("+viz_instance_id") + 1]
     for _ in range(TRIES):
         starter = os.getpid()
         game = os.fork()
