@@ -59,7 +59,8 @@ def main() -> None:
         low, high = quarter * result.steps / 4, (quarter + 1) * result.steps / 4
         part = [megabytes for step, megabytes, _ in seen if low < step <= high]
         if part:
-            print(f"quarter {quarter + 1}: mean {sum(part) / len(part):.1f} MB, from {min(part):.1f} to {max(part):.1f}, {len(part)} looks")
+            mean = sum(part) / len(part)
+            print(f"quarter {quarter + 1}: {mean:.1f} MB on average, {min(part):.1f} to {max(part):.1f}, {len(part)} looks")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             game.interrupt()
         for game in self._games:
             game.end()
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False)  # it may be a thread of its own that has found nobody to use it any more
 
 
 def make_map() -> Map:

@@ -182,10 +182,7 @@ def train(
     """
     config = configure(task, bonus, algo=algo, preset=preset, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-').replace(':', '-')}-{bonus}-{seed}"
-    with writing(folder, "choose another --out"):
-        used = folder.exists() and (not folder.is_dir() or any(file.name not in BEGUN for file in folder.iterdir()))
-    if used:
-        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
+    _check_unused(folder)
     actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
     with closing(Trainer(config)) as trainer:
         if actor:
@@ -193,6 +190,7 @@ def train(
         with writing(folder, "choose another --out"):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
+            _check_unused(folder)  # by another training that was asked for at the same time
             with writing(folder, "choose another --out"):
                 config.save(folder / CONFIG)
             checkpoint.save(folder / CHECKPOINT, trainer.state())
@@ -202,6 +200,14 @@ def train(
 def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None, previous: bool = False) -> Result:
     """`Run(folder).resume()`."""
     return Run(folder).resume(steps=steps, listener=listener, previous=previous)
+
+
+def _check_unused(folder: Path) -> None:
+    """Refuses a folder that holds anything but the beginning of a run that was killed."""
+    with writing(folder, "choose another --out"):
+        used = folder.exists() and (not folder.is_dir() or any(file.name not in BEGUN for file in folder.iterdir()))
+    if used:
+        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
 
 
 def _loaded(path: Path) -> dict[str, Any]:
