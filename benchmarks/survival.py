@@ -273,13 +273,13 @@ def diverging(place: Path, random: np.random.Generator, times: float) -> Iterato
         "algo.target_kl=1e30",
     ]
     for algo in ("trpo", "ppo"):
-        for bonus, more in {
-            "kernel-exemplar": [],
-            "rnd": ["bonus.learning_rate=1e30"],
+        for bonus, settings in {
+            "kernel-exemplar": rates,
+            "rnd": [*rates, "bonus.learning_rate=1e30"],
             "amortized": ["bonus.learning_rate=1e20"],
             "vime": ["bonus.learning_rate=1e20"],
         }.items():
-            for setting in [*rates, *more]:
+            for setting in settings:
                 folder = place / "diverging"
                 shutil.rmtree(folder, ignore_errors=True)
                 answer = ask(place, *training("maze", folder, setting, bonus=bonus), "--algo", algo)

@@ -94,11 +94,12 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def _all(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What `work` returns for each of the arguments, in threads; games that do not answer are killed meanwhile."""
         answers = [self._pool.submit(work, *each) for each in zip(*arguments, strict=True)]
-        awaited = wait(answers, self._answer_seconds / LOOKS).not_done
+        seconds = self._answer_seconds / LOOKS
+        awaited = wait(answers, seconds).not_done
         while awaited:
             for game in self._games:
-                game.look_after()
-            awaited = wait(awaited, self._answer_seconds / LOOKS).not_done
+                game.look_after(seconds)
+            awaited = wait(awaited, seconds).not_done
         return [answer.result() for answer in answers]
 
     def _begin(self, index: int) -> Array:

@@ -37,6 +37,7 @@ DEAD = (
     vizdoom.ViZDoomErrorException,
 )
 PREFIX = "ex2-doom-"  # of a game's folder
+START_SECONDS = 60.0  # that a start may take, if an answer may not take longer
 LOOKS = 10  # at a game, a tenth of its time limit apart, before it is ended: after Ctrl-Z and fg, one look comes too soon
 
 
@@ -60,8 +61,9 @@ class Game:
         self._remove = weakref.finalize(self, _remove_folder, self.folder, lock)
         command = [sys.executable, "-IS", doom_start.__file__, str(self.folder), str(os.getpid()), str(program)]
         self._starter = self.folder / "start"
-        self._starter.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-        self._starter.chmod(0o700)
+        with _temporary():
+            self._starter.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+            self._starter.chmod(0o700)
         if not os.access(self._starter, os.X_OK):
             self._remove()
             raise UsageError(
@@ -156,11 +158,11 @@ class Game:
             self._looks = 0
             yield
 
-    def look_after(self) -> None:
-        """Called while an answer may be awaited: a game that was seen to owe the same one for too long is killed."""
+    def look_after(self, seconds: float) -> None:
+        """Called every so many seconds while answers are awaited: a game that owes one for too long is killed."""
         if self._asking.locked():
             self._looks += 1
-            if self._looks >= LOOKS:
+            if self._looks >= LOOKS and (self._game is not None or self._looks * seconds >= START_SECONDS):
                 self._looks = 0
                 self.kill()
 
@@ -178,11 +180,17 @@ class Game:
 
 def _make_folder() -> tuple[Path, int]:
     """A temporary folder that is locked as long as this process lives, and has been since it had its name."""
-    try:
+    with _temporary():
         made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
         lock = os.open(made, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return made.rename(made.with_name(made.name[1:])), lock
+
+
+@contextlib.contextmanager
+def _temporary() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"A game of Doom needs a temporary folder ({error}): name another in the variable TMPDIR.") from None
 

@@ -87,6 +87,12 @@ class Writer:
 def load(path: Path) -> Any:
     """Reads back what `save` or a `Writer` wrote."""
     try:
+        path.open("rb").close()  # to safetensors, a file that may not be read is not there
+    except FileNotFoundError:
+        raise CheckpointError(f"There is no checkpoint {path}.") from None
+    except OSError as error:
+        raise UsageError(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
+    try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -99,8 +105,6 @@ def load(path: Path) -> Any:
         for key, packing in json.loads(metadata["packed"]).items():
             arrays[key] = _unpack(arrays[key], **packing)
         return _decode(json.loads(metadata["structure"]), arrays)
-    except FileNotFoundError:
-        raise CheckpointError(f"There is no checkpoint {path}.") from None
     except (OSError, SafetensorError, LookupError, TypeError, AttributeError, ValueError, zstandard.ZstdError) as error:
         raise CheckpointError(f"The checkpoint {path} is damaged or no checkpoint at all ({error}).") from None
 

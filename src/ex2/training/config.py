@@ -97,8 +97,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a file."""
     try:
         values = json.loads(path.read_text())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path.parent} is not a run: it has no {path.name}.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise UsageError(f"{path} is not the configuration of a run of this version ({error}).") from None
     if not isinstance(values, dict):
