@@ -263,13 +263,11 @@ def test_a_game_that_does_not_answer_is_started_anew_like_a_dead_one():
 def test_a_game_that_does_not_come_up_is_started_again(fault, tmp_path, monkeypatch):
     """vizdoom would take our process with it, or wait for ever."""
     monkeypatch.setattr(doom_game, "START_SECONDS", 8.0)  # enough for a busy machine
-    env = make_vector_env("doom", 1, answer_seconds=1.0).unwrapped
-    program = tmp_path / "program"
-    real = Path(vizdoom.__file__).parent / "vizdoom"
+    real, program = Path(vizdoom.__file__).parent / "vizdoom", tmp_path / "vizdoom"
     program.write_text(f'#!/bin/sh\n[ -e {tmp_path}/once ] || (touch {tmp_path}/once; kill -{fault} $$)\nexec {real} "$@"\n')
     program.chmod(0o700)
-    starter = env._games[0].folder / "start"
-    starter.write_text(starter.read_text().replace(str(real), str(program)))
+    monkeypatch.setattr(vizdoom, "__file__", str(tmp_path / "__init__.py"))
+    env = make_vector_env("doom", 1, answer_seconds=1.0).unwrapped
     env.reset(seed=0)
     assert len((env._games[0].folder / doom_start.STARTED).read_text().split()) == 2
     env.close()
@@ -316,6 +314,19 @@ def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(star
 
 
 @pytest.mark.slow
+def test_a_batch_is_played_by_a_fork_of_the_process_that_made_it():
+    script = """
+import os
+from ex2 import make_vector_env
+env = make_vector_env("doom", 1)
+if os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+env.reset(seed=0)
+env.close()
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
 def test_a_batch_that_is_never_closed_ends_in_silence():
     script = "from ex2 import make_vector_env; env = make_vector_env('doom', 2); env.reset(seed=0)"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

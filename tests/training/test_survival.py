@@ -66,6 +66,11 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path):
         (lambda text: text[: text.rindex(",")], 3),
         (lambda text: text.replace("\n480,", "\n4\x00,"), 3),
         (lambda text: text.replace("\n480,", "\n480,x"), 3),
+        (lambda text: text.replace("\n480,", "\n99999,"), 3),
+        (lambda text: text.replace("\n720,", "\n7,"), 3),
+        (lambda text: text.replace("\n480,", "\ninf,"), 3),
+        (lambda text: text.replace("\n480,", "\nnan,"), 3),
+        (lambda text: text + text[text.index("\n240,") + 1 :], 4),  # all rows twice
         (lambda text: text + "\0" * 100, 4),
         (lambda text: text + "96", 4),
         (lambda text: text.partition("\n")[0], 0),

@@ -54,25 +54,28 @@ class Game:
         self._asking = threading.Lock()
         self._looks = 0
         self._ended = False
-        program = Path(vizdoom.__file__).parent / "vizdoom"
-        if not os.access(program, os.X_OK):  # where a program cannot be run, vizdoom takes our process with it
-            raise UsageError(f"The game {program} cannot be run: install vizdoom anew.")
         self.folder, lock = _make_folder()
         self._remove = weakref.finalize(self, _remove_folder, self.folder, lock)
+        self._prepare()  # and refuse here what would fail at the start
+
+    def _prepare(self) -> str:
+        """Writes the script that starts the game for the process that this is, and returns its name."""
+        program, starter = Path(vizdoom.__file__).parent / "vizdoom", self.folder / "start"
+        if not os.access(program, os.X_OK):  # where a program cannot be run, vizdoom takes our process with it
+            raise UsageError(f"The game {program} cannot be run: install vizdoom anew.")
         command = [sys.executable, "-IS", doom_start.__file__, str(self.folder), str(os.getpid()), str(program)]
-        self._starter = self.folder / "start"
         with _temporary():
-            self._starter.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-            self._starter.chmod(0o700)
-        if not os.access(self._starter, os.X_OK):
-            self._remove()
+            starter.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+            starter.chmod(0o700)
+        if not os.access(starter, os.X_OK):
             raise UsageError(
                 f"No program can be run from {self.folder}: name a folder where that is allowed in the variable TMPDIR."
             )
+        return str(starter)
 
     def _start(self) -> vizdoom.DoomGame:
         game = vizdoom.DoomGame()
-        game.set_vizdoom_path(str(self._starter))
+        game.set_vizdoom_path(self._prepare())
         game.set_doom_scenario_path(str(self._path))
         game.set_doom_config_path(str(self.folder / "vizdoom.ini"))
         game.set_doom_map("map01")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,23 @@ def read(path: Path) -> list[Row]:
             row = {name: float(cell) for name, cell in zip(columns, cells, strict=True) if cell}
         except ValueError:
             continue
-        if row.get("step", -1.0) > (rows[-1]["step"] if rows else 0.0):
+        if 0 < row.get("step", 0.0) < math.inf:
             rows.append(row)
-    return rows
+    return _increasing(rows)
+
+
+def _increasing(rows: list[Row]) -> list[Row]:
+    """The most rows whose steps increase: a damaged step, too large or too small, costs its own row and no other."""
+    lasts: list[float] = []  # the smallest step that so many rows can end with, ...
+    ends: list[int] = []  # ... which row that is, ...
+    before: list[int] = []  # ... and for each row the one before it; -1 where there is none
+    for index, row in enumerate(rows):
+        place = bisect_left(lasts, row["step"])
+        lasts[place : place + 1], ends[place : place + 1] = [row["step"]], [index]
+        before.append(ends[place - 1] if place else -1)
+    chosen: list[Row] = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        chosen.append(rows[at])
+        at = before[at]
+    return chosen[::-1]
