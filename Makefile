@@ -49,6 +49,7 @@ format: install
 bench: install
 	$(BIN)/python benchmarks/novelty.py
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/survival.py
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/density.py
 	$(BIN)/python benchmarks/cost.py

@@ -102,6 +102,9 @@ def build_parser() -> argparse.ArgumentParser:
         "ex2 resume runs/maze-0",
     )
     resume.add_argument("run", type=Path, help="the run's folder")
+    resume.add_argument(
+        "--previous", action="store_true", help="from the checkpoint before the last one, where that one is damaged"
+    )
 
     evaluate = command("eval", _evaluate, "play episodes with a run's agent", "ex2 eval runs/maze-0 --episodes 50")
     evaluate.add_argument("run", type=Path, help="the run's folder")
@@ -191,7 +194,7 @@ def _resume(options: argparse.Namespace) -> int:
         )
     done = run.history().get("step", [0])[-1]
     with Display(config, int(done), console) as display:
-        return _report(run.resume(listener=display))
+        return _report(run.resume(listener=display, previous=options.previous))
 
 
 def _report(result: Any) -> int:

@@ -199,6 +199,8 @@ def _check(field: dataclasses.Field[Any], value: Any, kind: Any) -> None:
     for number in _numbers(value):
         if not math.isfinite(number):
             raise UsageError(f"{field.name}={value} must be finite.")
+        if abs(number) >= 2**63 and isinstance(number, int):
+            raise UsageError(f"{field.name}={value} is too large for a whole number.")
         if not all(tests[name](number, bound) for name, bound in limits.items()):
             phrases = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
             allowed = " and ".join(f"{phrases[name]} {bound:g}" for name, bound in limits.items())

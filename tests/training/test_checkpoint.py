@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from safetensors.numpy import save_file
 from ex2.replay import Fifo
 from ex2.training import checkpoint
 from ex2.training.checkpoint import CheckpointError, Writer
+from ex2.training.run import CHECKPOINT, CONFIG
 
 STATE = {
     "tensors": {"a": torch.randn(3, 2), "bytes": torch.arange(5, dtype=torch.uint8), "scalar": torch.tensor(2.5)},
@@ -61,6 +63,35 @@ def test_a_foreign_checkpoint_is_named(tmp_path):
         checkpoint.load(tmp_path / "text")
     with pytest.raises(CheckpointError, match="There is no checkpoint"):
         checkpoint.load(tmp_path / "missing")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_what_may_not_be_read_is_not_called_missing():
+    with tempfile.TemporaryDirectory() as made:  # pytest's own may be entered by nobody else
+        folder = Path(made)
+        folder.chmod(0o755)
+        checkpoint.save(folder / CHECKPOINT, {"steps": 1})
+        (folder / CONFIG).write_text("{}")
+        script = f"""
+import os
+from pathlib import Path
+from ex2 import Run, UsageError
+from ex2.training import checkpoint
+folder = Path({made!r})
+for path in folder.iterdir():
+    path.chmod(0o600)
+os.seteuid(65534)
+for read in (lambda: checkpoint.load(folder / {CHECKPOINT!r}), lambda: Run(folder).config):
+    try:
+        read()
+    except UsageError as error:
+        print(error)
+"""
+        answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert answer.stdout.splitlines() == [
+            f"The checkpoint {folder / CHECKPOINT} cannot be read (Permission denied).",
+            f"{folder / CONFIG} cannot be read (Permission denied).",
+        ], answer.stderr
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):

@@ -1,7 +1,7 @@
 """Checkpoints: nested states as one safetensors file, with their structure as JSON in its header. Loading runs no code.
 
 A checkpoint is written beside the old one and then put in its place, so a full disk or a killed process leaves the last good
-one as it was. A digest in the header covers all of it: a changed bit is found.
+one as it was. A digest in the header covers all of it: a changed bit is found. The one before it is kept, for that case.
 
 Large arrays are packed, if that makes them smaller by a tenth (results/checkpoints.md). Rows that recur are written once; of
 the others each byte is taken less the one some places before it (the pixel above, the colour before), where that helps; zstd
@@ -10,10 +10,10 @@ does the rest. What comes back is exact to the bit.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +28,7 @@ from safetensors.numpy import save_file
 from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.replay import Snapshot, snapshots
+from ex2.training.files import draft_of, replacing
 
 FORMAT = "ex2-checkpoint-2"
 SMALLEST = 2**16  # bytes of an array that is packed
@@ -86,6 +87,12 @@ class Writer:
 def load(path: Path) -> Any:
     """Reads back what `save` or a `Writer` wrote."""
     try:
+        path.open("rb").close()  # to safetensors, a file that may not be read is not there
+    except FileNotFoundError:
+        raise CheckpointError(f"There is no checkpoint {path}.") from None
+    except OSError as error:
+        raise UsageError(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
+    try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -98,8 +105,6 @@ def load(path: Path) -> Any:
         for key, packing in json.loads(metadata["packed"]).items():
             arrays[key] = _unpack(arrays[key], **packing)
         return _decode(json.loads(metadata["structure"]), arrays)
-    except FileNotFoundError:
-        raise CheckpointError(f"There is no checkpoint {path}.") from None
     except (OSError, SafetensorError, LookupError, TypeError, AttributeError, ValueError, zstandard.ZstdError) as error:
         raise CheckpointError(f"The checkpoint {path} is damaged or no checkpoint at all ({error}).") from None
 
@@ -108,7 +113,6 @@ Leaf = Array | Snapshot
 
 
 def _write(path: Path, structure: Any, leaves: list[Leaf]) -> None:
-    draft = path.with_name(path.name + ".draft")
     with _writing:
         try:
             arrays: dict[str, Array] = {}
@@ -121,15 +125,36 @@ def _write(path: Path, structure: Any, leaves: list[Leaf]) -> None:
                     arrays[str(index)] = leaf if isinstance(leaf, np.ndarray) else _whole(leaf)
             arrays = arrays or {"empty": np.zeros(0)}
             metadata = {"format": FORMAT, "structure": json.dumps(structure), "packed": json.dumps(packings)}
-            save_file(arrays, draft, metadata=metadata | {"digest": _digest(metadata, arrays)})
-            with open(draft, "rb") as written:
-                os.fsync(written.fileno())
-            os.replace(draft, path)
+            with replacing(path) as draft:
+                save_file(arrays, draft, metadata=metadata | {"digest": _digest(metadata, arrays)})
+                _keep(path)
         except (OSError, SafetensorError) as error:
-            with contextlib.suppress(OSError):
-                draft.unlink()
             kept = "the last good checkpoint is still there" if path.exists() else "there is no checkpoint yet"
             raise CheckpointError(f"The checkpoint {path} could not be written ({error}): {kept}.") from None
+
+
+def previous(path: Path) -> Path:
+    """The checkpoint before this one."""
+    return path.with_name(path.name + ".previous")
+
+
+def restore(path: Path) -> None:
+    """Puts the checkpoint before this one in its place, all or nothing."""
+    with replacing(path) as draft:
+        shutil.copyfile(previous(path), draft)
+
+
+def _keep(path: Path) -> None:
+    """Keeps a checkpoint, which is about to be replaced, as the previous one; at no instant there is none."""
+    if path.exists():
+        draft = draft_of(previous(path))
+        draft.unlink(missing_ok=True)
+        try:
+            os.link(path, draft)
+        except OSError:  # on a drive without links
+            os.replace(path, previous(path))
+        else:
+            os.replace(draft, previous(path))
 
 
 def _digest(metadata: dict[str, str], arrays: dict[str, Array]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from ex2.settings import Settings, names, setting
 from ex2.shaping import Weight, check_scaled
 from ex2.tasks import find_task
 from ex2.training.algorithm import Algorithm, AlgorithmSettings
+from ex2.training.files import replacing
 from ex2.training.policy import PolicySettings
 from ex2.training.ppo import PPO
 from ex2.training.presets import preset_of
@@ -51,6 +51,9 @@ class Config(RunSettings):
     def check(self) -> None:
         check_device(self.device)
         check_scaled(self.weight, self.scaled)
+        if self.iteration_steps > 10**8:
+            steps = f"num_envs={self.num_envs} times rollout_steps={self.rollout_steps}"
+            raise UsageError(f"{steps} is more than an iteration can hold: 10^8 steps.")
         if self.groups > self.num_envs:
             raise UsageError(f"groups={self.groups} is more than there are environments, num_envs={self.num_envs}.")
 
@@ -86,17 +89,18 @@ class Config(RunSettings):
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Writes an object to a file, all or nothing."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_text(json.dumps(values, indent=2) + "\n")
-    os.replace(draft, path)
+    with replacing(path) as draft:
+        draft.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file."""
     try:
         values = json.loads(path.read_text())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path.parent} is not a run: it has no {path.name}.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise UsageError(f"{path} is not the configuration of a run of this version ({error}).") from None
     if not isinstance(values, dict):

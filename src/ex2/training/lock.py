@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ex2.errors import UsageError
+from ex2.training.files import writing
 
 
 @contextmanager
@@ -24,7 +25,8 @@ def locked(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    handle = os.open(folder, os.O_RDONLY)
+    with writing(folder, "make it so, and try again"):
+        handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

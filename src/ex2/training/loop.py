@@ -6,7 +6,9 @@ ppo.py -> metrics.py.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from ex2.training.policy import Policy
 from ex2.training.returns import Stream, advantages, explained_variance, values_of
 from ex2.training.rollout import Collector
 from ex2.training.spaces import pack_space
+
+LEARNED = ("policy", "algorithm", "bonus", "shaper", "stream")  # parts of a state
 
 
 class Diverged(UsageError):
@@ -86,12 +90,12 @@ class Trainer:
         if self.stream is not None:
             found = found + self.stream.advantages(shaped.bonuses, rollout.observations, rollout.last)
 
-        if not np.isfinite(found).all():
-            raise Diverged(f"The training has diverged at step {self.steps:,}: advantages are no longer finite.")
+        self._check(not_finite(found, "an advantage"))
         trained = self.algorithm.update(rollout, found, returns, progress)
         if self.policy.moments is not None:
             trained |= self.algorithm.finish()
             self.policy.take_in(rollout.observations.held)
+        self._check(not_finite(shaped.metrics | fitted | trained))
 
         elapsed = time.perf_counter() - started
         self.seconds += elapsed
@@ -107,21 +111,13 @@ class Trainer:
         finally:
             self.collector.close()
 
-    def _finite_policy(self) -> dict[str, Any]:
-        """The policy's state, which is not worth keeping if it holds numbers that are none."""
-        state = self.policy.state_dict()
-        for name, value in state.items():
-            if not torch.isfinite(value).all():
-                raise Diverged(f"The training has diverged at step {self.steps:,}: {name} of the policy is no longer finite.")
-        return state
-
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""
         spaces = {"observation": self.policy.observation_space, "action": self.collector.groups[0].env.single_action_space}
-        return {
+        state = {
             "spaces": {name: pack_space(space) for name, space in spaces.items()},
             "algorithm": self.algorithm.state_dict(),  # first: it waits for what goes on of an update
-            "policy": self._finite_policy(),
+            "policy": self.policy.state_dict(),
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
             "stream": self.stream.state_dict() if self.stream else None,
@@ -131,6 +127,13 @@ class Trainer:
             "seconds": self.seconds,
             "bonus_seconds": self.bonus_seconds,
         }
+        self._check(not_finite({name: state[name] for name in LEARNED}))
+        return state
+
+    def _check(self, bad: Iterable[str]) -> None:
+        """Ends the training where there are numbers that are none: no update mends them, and no checkpoint should hold them."""
+        for name in bad:
+            raise Diverged(f"The training has diverged at step {self.steps:,}: {name} is no longer finite.")
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on from where `state` was called; games, which cannot be saved, begin fresh episodes."""
@@ -147,6 +150,23 @@ class Trainer:
             seeds = np.random.SeedSequence([Seeds.of(self.config.seed).environment, self.steps])
             self.collector.begin(int(seeds.generate_state(1)[0] >> 1))
             self.shaper.restart()
+
+
+def not_finite(value: Any, name: str = "") -> Iterator[str]:
+    """The names of all numbers in a nested state that are not finite.
+
+    >>> list(not_finite({"policy": {"weight": torch.tensor([1.0, torch.nan])}, "steps": 3}))
+    ['policy/weight']
+    """
+    if isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from not_finite(item, f"{name}/{key}" if name else str(key))
+    elif isinstance(value, torch.Tensor | np.ndarray):
+        tensor = torch.as_tensor(value)
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            yield name
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield name
 
 
 def episode_steps(config: Config) -> int:

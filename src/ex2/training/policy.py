@@ -26,8 +26,10 @@ HIDDEN_GAIN, ACTION_GAIN, VALUE_GAIN = math.sqrt(2.0), 0.01, 1.0  # of the ortho
 class PolicySettings(Settings):
     """The networks of an agent."""
 
-    hidden: tuple[int, ...] = setting((64, 64), "Units of the actor's layers.", least=1)
-    critic_hidden: tuple[int, ...] | None = setting(None, "Units of the critic's layers; None for those of the actor.", least=1)
+    hidden: tuple[int, ...] = setting((64, 64), "Units of the actor's layers.", least=1, most=65_536)
+    critic_hidden: tuple[int, ...] | None = setting(
+        None, "Units of the critic's layers; None for those of the actor.", least=1, most=65_536
+    )
     activation: str = setting("tanh", "Behind each layer.", among=tuple(ACTIVATIONS))
     convolutions: tuple[tuple[int, ...], ...] = setting(
         (), "(filters, kernel, stride) of each layer before those, a relu behind each; for pictures.", least=1

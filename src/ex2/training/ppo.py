@@ -19,7 +19,7 @@ class PPOSettings(AlgorithmSettings):
 
     gae_lambda: float = setting(0.95, "Of generalised advantage estimation: 1 for returns, 0 for one step.", least=0, most=1)
     learning_rate: float = setting(3e-4, "Of Adam.", above=0)
-    n_epochs: int = setting(10, "Passes over the rollout.", least=1)
+    n_epochs: int = setting(10, "Passes over the rollout.", least=1, most=10_000)
     clip_range: float = setting(0.2, "How far the ratio of new to old probabilities pays.", above=0)
     ent_coef: float = setting(0.0, "What entropy counts in the loss.", least=0)
     vf_coef: float = setting(0.5, "What the critic's squared error counts in the loss.", least=0)

@@ -20,6 +20,7 @@ from ex2.bonus import Bonus
 from ex2.errors import UsageError
 from ex2.training import checkpoint
 from ex2.training.config import Config, configure, read_json, write_json
+from ex2.training.files import writing
 from ex2.training.lock import locked
 from ex2.training.loop import Diverged, Trainer, build_bonus, build_policy
 from ex2.training.metrics import Metrics, Row, read
@@ -81,16 +82,14 @@ class Run:
 
     def history(self) -> dict[str, Array]:
         """What was reported, column by column, a number for each iteration; NaN where there was nothing to report."""
-        path = self.folder / "metrics.csv"
-        if not path.exists():
-            raise UsageError(f"{self.folder} is not a run: it has no metrics.csv.")
-        rows = read(path)
+        _ = self.config  # is it a run at all?
+        rows = read(self.folder / "metrics.csv")
         columns = dict.fromkeys(name for row in rows for name in row)
         return {name: np.array([row.get(name, np.nan) for row in rows]) for name in columns}
 
     def load(self) -> Loaded:
         """The policy and the bonus as the last checkpoint left them. No environment is made."""
-        config, state = self.config, checkpoint.load(self.folder / CHECKPOINT)
+        config, state = self.config, self._state()
         try:
             spaces = {name: unpack_space(packed) for name, packed in state["spaces"].items()}
             policy = build_policy(config, spaces["observation"], spaces["action"])
@@ -103,7 +102,7 @@ class Run:
 
     def trainer(self) -> Trainer:
         """The whole run in memory, environments included."""
-        config, state = self.config, checkpoint.load(self.folder / CHECKPOINT)
+        config, state = self.config, self._state()
         trainer = Trainer(config)
         try:
             trainer.load_state(state)
@@ -112,14 +111,44 @@ class Run:
             raise self._misfit(error) from None
         return trainer
 
-    def resume(self, *, steps: int | None = None, listener: Listener | None = None) -> Result:
+    def resume(self, *, steps: int | None = None, listener: Listener | None = None, previous: bool = False) -> Result:
         """Goes on from the last checkpoint, exactly as if it had never stopped; games go on with fresh episodes.
 
-        `steps` ends the session there instead of at the configured length, which stays what schedules run over.
+        `steps` ends the session there instead of at the configured length, which stays what schedules run over. `previous` goes
+        on from the checkpoint before the last one, where that one is damaged.
         """
         _ = self.config  # is it a run at all?
-        with locked(self.folder), closing(self.trainer()) as trainer:
-            return _run(trainer, self.folder, listener, until=steps)
+        with locked(self.folder):
+            if previous:
+                self._go_back()
+            with closing(self.trainer()) as trainer:
+                return _run(trainer, self.folder, listener, until=steps)
+
+    def _state(self) -> dict[str, Any]:
+        """The last checkpoint; where it is damaged, the one before it is offered."""
+        path = self.folder / CHECKPOINT
+        try:
+            return _loaded(path)
+        except checkpoint.CheckpointError as error:
+            try:
+                before = _loaded(checkpoint.previous(path))["steps"]
+            except (checkpoint.CheckpointError, KeyError):
+                raise error from None
+            raise checkpoint.CheckpointError(
+                f"{str(error).rstrip('.')}: the one before it, of step {before:,}, is whole; go on from there with "
+                f"'ex2 resume {self.folder} --previous'."
+            ) from None
+
+    def _go_back(self) -> None:
+        path = self.folder / CHECKPOINT
+        try:
+            steps = _loaded(path)["steps"]
+        except (checkpoint.CheckpointError, KeyError):
+            _loaded(checkpoint.previous(path))
+            with writing(self.folder, "make it so, and try again"):
+                checkpoint.restore(path)
+        else:
+            raise UsageError(f"The last checkpoint of {self.folder}, of step {steps:,}, is whole: leave --previous out.")
 
     def _misfit(self, error: Exception) -> checkpoint.CheckpointError:
         path, first = self.folder / CHECKPOINT, str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -153,24 +182,40 @@ def train(
     """
     config = configure(task, bonus, algo=algo, preset=preset, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-').replace(':', '-')}-{bonus}-{seed}"
-    if folder.exists() and (not folder.is_dir() or any(file.name not in BEGUN for file in folder.iterdir())):
-        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
+    _check_unused(folder)
     actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
     with closing(Trainer(config)) as trainer:
         if actor:
             trainer.policy.take_actor(actor, config.actor_of)
-        with _writing(folder, "choose another --out"):
+        with writing(folder, "choose another --out"):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            with _writing(folder, "choose another --out"):
+            _check_unused(folder)  # by another training that was asked for at the same time
+            with writing(folder, "choose another --out"):
                 config.save(folder / CONFIG)
             checkpoint.save(folder / CHECKPOINT, trainer.state())
             return _run(trainer, folder, listener)
 
 
-def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None) -> Result:
+def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None, previous: bool = False) -> Result:
     """`Run(folder).resume()`."""
-    return Run(folder).resume(steps=steps, listener=listener)
+    return Run(folder).resume(steps=steps, listener=listener, previous=previous)
+
+
+def _check_unused(folder: Path) -> None:
+    """Refuses a folder that holds anything but the beginning of a run that was killed."""
+    with writing(folder, "choose another --out"):
+        used = folder.exists() and (not folder.is_dir() or any(file.name not in BEGUN for file in folder.iterdir()))
+    if used:
+        raise UsageError(f"{folder} exists already: choose another --out, or go on with 'ex2 resume {folder}'.")
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    """A run's checkpoint."""
+    state = checkpoint.load(path)
+    if not isinstance(state, dict):
+        raise checkpoint.CheckpointError(f"{path} is no checkpoint of a run.")
+    return state
 
 
 def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int | None = None) -> Result:
@@ -178,13 +223,13 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     writer, iterations, saved = checkpoint.Writer(), 0, trainer.steps
     threads = torch.get_num_threads()
     later = f"make it so, then go on with 'ex2 resume {folder}'"
-    with _writing(folder, later):
+    with writing(folder, later):
         metrics = Metrics(folder, trainer.steps)
     try:
         with _stop_requests() as stop:
             while trainer.steps < min(config.steps if until is None else until, config.steps) and not stop.is_set():
                 row = trainer.iterate()
-                with _writing(folder, later):
+                with writing(folder, later):
                     metrics.write(row)
                 iterations += 1
                 if iterations % config.checkpoint_every == 0:
@@ -204,23 +249,13 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     finally:
         with suppress(Exception):  # of a checkpoint under way, where something else went wrong
             writer.wait()
-        metrics.close()
         torch.set_num_threads(threads)
     share = trainer.bonus_seconds / max(trainer.seconds, 1e-9)
     result = Result(folder, config, trainer.steps, trainer.collector.score, trainer.seconds, share)
     summary = {"steps": result.steps, "score": result.score, "seconds": result.seconds, "bonus_share": result.bonus_share}
-    with _writing(folder, later):
+    with writing(folder, later):
         write_json(folder / SUMMARY, summary | {"finished": result.finished})
     return result
-
-
-@contextmanager
-def _writing(folder: Path, remedy: str) -> Iterator[None]:
-    """A full disk or a folder without rights, in a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"The run's folder {folder} cannot be written ({error.strerror}): {remedy}.") from None
 
 
 @contextmanager

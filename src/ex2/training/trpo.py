@@ -35,12 +35,12 @@ class TRPOSettings(AlgorithmSettings):
 
     target_kl: float = setting(0.01, "The KL divergence that an update may come to.", above=0)
     final_kl: float | None = setting(None, "What `target_kl` falls to, linearly, over the training; None if it stays.", least=0)
-    cg_max_steps: int = setting(15, "Steps of conjugate gradients.", least=1)
+    cg_max_steps: int = setting(15, "Steps of conjugate gradients.", least=1, most=10_000)
     cg_damping: float = setting(0.1, "What is added to the Fisher matrix's diagonal.", least=0)
     curvature_share: float = setting(1.0, "Of the states of a rollout, for the Fisher matrix.", above=0, most=1)
     line_search_shrinking_factor: float = setting(0.8, "Of the step, each time it was too long.", above=0, below=1)
-    line_search_max_iter: int = setting(10, "Steps that are tried.", least=0)
-    n_critic_updates: int = setting(10, "Passes over the rollout in which the critic is fitted.", least=0)
+    line_search_max_iter: int = setting(10, "Steps that are tried.", least=0, most=10_000)
+    n_critic_updates: int = setting(10, "Passes over the rollout in which the critic is fitted.", least=0, most=10_000)
 
 
 class TRPO(Algorithm):

@@ -17,12 +17,12 @@ class RunSettings(Settings):
     """What a preset says and a run's configuration holds."""
 
     steps: int = setting(MISSING, "Environment steps of the whole run.", least=1)
-    num_envs: int = setting(MISSING, "Environments side by side.", least=1)
-    rollout_steps: int = setting(MISSING, "Steps of each environment in an iteration.", least=1)
+    num_envs: int = setting(MISSING, "Environments side by side.", least=1, most=100_000)
+    rollout_steps: int = setting(MISSING, "Steps of each environment in an iteration.", least=1, most=1_000_000)
     groups: int = setting(
         1, "Groups of environments that take turns: one is stepped while the actor acts for the other.", least=1, most=2
     )
-    threads: int = setting(1, "PyTorch's threads; sums depend on their number, so a run does.", least=1)
+    threads: int = setting(1, "PyTorch's threads; sums depend on their number, so a run does.", least=1, most=1_024)
     centre: str = setting("median", "What is subtracted from the bonuses of a batch.", among=CENTRES)
     scaled: bool = setting(True, "Whether bonuses are divided by the running deviation of their discounted sums.")
     episodic: bool = setting(True, "Whether the bonus's returns end with an episode; if not, they have a critic of their own.")
