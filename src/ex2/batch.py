@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -79,18 +79,6 @@ class Batch:
         """
         return Batch(**{field.name: mapped(lambda x: x[:, which], getattr(self, field.name)) for field in fields(self)})
 
-    @classmethod
-    def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Batches of the same environments, one after the other in time.
-
-        >>> short = Batch.of(np.zeros((5, 2, 3)), np.zeros((5, 2)), np.zeros((5, 2, 3)))
-        >>> Batch.joined([short, short]).shape
-        (10, 2)
-        """
-        if len(batches) == 1:
-            return batches[0]
-        return cls(**{field.name: _joined([getattr(batch, field.name) for batch in batches]) for field in fields(cls)})
-
     def neighbours(self) -> Tensor:
         """States adjacent in time within an episode: indices into the flattened [T * N], as [P, 2].
 
@@ -125,15 +113,6 @@ class Batch:
         starts = torch.nonzero(within % size == 0).flatten()
         last = (first + lengths - 1)[episode[starts]]
         return order[torch.minimum(starts[:, None] + torch.arange(size), last[:, None])]
-
-
-def _joined(values: Sequence[Observations]) -> Observations:
-    """Tensors, or dicts and tuples of them, along their first dimension."""
-    if isinstance(values[0], Mapping):
-        return {key: _joined([value[key] for value in values]) for key in values[0]}
-    if isinstance(values[0], tuple):
-        return tuple(_joined(parts) for parts in zip(*values, strict=True))
-    return torch.cat(list(values))
 
 
 def _tensors(values: Any, name: str) -> Observations:

@@ -16,7 +16,7 @@ episode, one larger than any return before) does not wait: the bonus is fitted a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Self
 
@@ -109,16 +109,15 @@ class Explorer:
         self.shaper = Shaper(self.bonus, beta, gamma, centre, scaled, episodic)
         self.action_space, self.gather, self.autoreset, self.total_steps = action_space, gather, autoreset, total_steps
         self.steps = 0  # of all environments, those before the training included
-        self.seen = 0  # transitions that the bonus was fitted to
         self.metrics: dict[str, float] = {}
-        self.latest: Batch | None = None  # the last rollout's transitions, and the environment's own rewards
-        self.latest_rewards: Array = np.zeros((0, 0))
         self._heard, self._factor, self._centre = 1.0, 0.0, 0.0  # what the last fit left
-        self._rows: list[tuple[Any, ...]] = []  # steps since the last rollout
-        self._gathered: list[tuple[Batch, Array]] = []  # rollouts since the last fit
-        self._ended: Array | None = None  # environments whose next step is a reset
-        self._news = False
+        self._pieces: list[Piece] = []  # since the last fit
+        self._told = 0  # pieces of rollouts that are done
+        self._seams: list[int] = []  # pieces that need not begin where the one before ended
         self._pending = 0  # transitions since the last fit
+        self._news = False
+        self._ended: Array | None = None  # environments whose next step is a reset
+        self._latest: list[Piece] = []  # those of the last rollout
 
     @classmethod
     def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
@@ -142,10 +141,21 @@ class Explorer:
         """What bonuses are multiplied by to be in units of the reward."""
         return self.shaper.unit if self.shaper.weight.auto else 1.0
 
+    @property
+    def latest(self) -> Batch:
+        """The transitions of the last rollout."""
+        return _batch(self._latest)
+
+    def begin(self) -> None:
+        """What follows need not go on where the last step ended."""
+        self._seams.append(len(self._pieces))
+
     def reset(self) -> None:
         """All environments were reset: no step that follows is one of their own resets. Steps of no rollout are forgotten."""
-        self._ended, self._rows = None, []
-        self._pending = sum(rewards.size for _, rewards in self._gathered)
+        self._ended = None
+        del self._pieces[self._told :]
+        self._pending = sum(piece[-1].size for piece in self._pieces)
+        self.begin()
 
     def step(
         self,
@@ -159,17 +169,40 @@ class Explorer:
     ) -> None:
         """Takes one step of all environments, [N, ...], as they returned it; whatever comes may be written over afterwards."""
         terminated, truncated = (copied(values).astype(bool) for values in (terminated, truncated))
-        rewards = copied(rewards)
-        before, after = copied(self.view(obs)), copied(self.view(next_obs))
+        rewards, before, after = copied(rewards), copied(self.view(obs)), copied(self.view(next_obs))
         ended, mask = terminated | truncated, np.ones(terminated.shape, bool)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             mask = mask if self._ended is None else ~self._ended
             self._ended = ended
         elif self.autoreset is AutoresetMode.SAME_STEP and ended.any():
             self._put_finals(after, infos or {}, ended)
-        self._rows.append((before, copied(action), after, terminated, truncated, mask, rewards))
-        self._pending += rewards.size
+        self._refuse_non_finite(after, "observation")
+        self._refuse_non_finite(rewards, "reward")
+        row = (before, copied(action), after, terminated, truncated, mask, rewards)
+        self._add(tuple(mapped(lambda array: array[None], values) for values in row))
+
+    def _add(self, piece: Piece) -> None:
+        """Puts a piece behind those before it."""
+        *_, terminated, _, mask, rewards = piece
+        if self._pieces and self._pieces[-1][-1].shape[1] != rewards.shape[1]:
+            before = self._pieces[-1][-1].shape[1]
+            raise UsageError(f"There were {before} environments and now are {rewards.shape[1]}: keep to one number.")
         self._news = self._news or self._is_news(rewards[mask], terminated[mask])
+        self._pending += rewards.size
+        self._pieces.append(piece)
+
+    def _refuse_non_finite(self, values: Any, name: str) -> None:
+        """Names the environment that gave a number no agent can learn from, before a policy stumbles over it."""
+        if isinstance(values, Mapping):
+            for key, part in values.items():
+                self._refuse_non_finite(part, f"{name}[{key!r}]")
+        elif isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all():
+            index = int(np.argwhere(~np.isfinite(values))[0][0])
+            step = len(self._pieces) - self._told
+            raise UsageError(
+                f"The {name} of environment {index} at step {step} of the rollout, {self.steps + step * len(values):,} steps "
+                f"into training, is {values[index]}: environments must give finite numbers."
+            )
 
     def _put_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> None:
         """Where an episode ended, the observation it ended with in place of the one that the next begins with."""
@@ -185,44 +218,46 @@ class Explorer:
 
     def rollout(self) -> Shaped:
         """What the agent learns from the steps since the last call, [T, N]."""
-        self.latest, self.latest_rewards = self._taken()
-        return self._shape(self.latest, self.latest_rewards)
+        self._latest = self._pieces[self._told :]
+        if not self._latest:
+            raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
+        rewards = np.concatenate([piece[-1] for piece in self._latest])
+        whole = self._learn(rewards.size)
+        if whole is not None:
+            return Shaped(self._heard * rewards, whole.bonuses[-len(rewards) :], self.metrics)
+        self._told = len(self._pieces)
+        if not self._factor:
+            return Shaped(self._heard * rewards, np.zeros(rewards.shape, np.float32), self.metrics)
+        return self.rate(self.latest, rewards)
 
     def shape(self, batch: Batch, rewards: Array) -> Shaped:
         """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them."""
-        self._pending += rewards.size
-        return self._shape(batch, rewards)
+        self.bonus.check(batch)
+        self._add((*(mapped(np.asarray, values) for values in vars(batch).values()), rewards))
+        return self.rollout()
 
     def learn(self) -> None:
-        """Gathers the steps since the last call, and fits the bonus if that makes enough; for who rates later."""
-        self._learn(*self._taken())
+        """Fits the bonus to the steps since the last call, if they are enough; for who rates later."""
+        if self.due:
+            self._learn(self._pending)
 
-    def _shape(self, batch: Batch, rewards: Array) -> Shaped:
-        whole = self._learn(batch, rewards)
-        if whole is None:
-            return self.rate(batch, rewards)
-        return Shaped(self._heard * rewards, whole.bonuses[-len(rewards) :], self.metrics)
-
-    def _learn(self, batch: Batch, rewards: Array) -> Shaped | None:
-        self.bonus.check(batch)  # before anything has changed
-        self._gather(batch, rewards)
+    def _learn(self, new: int) -> Shaped | None:
+        """Fits the bonus to all pieces, if they are enough, the last `new` transitions of which were not counted yet."""
         progress = self.progress
-        self.steps += rewards.size
+        self.steps += new
         if not self.due:
             return None
-        whole, own = Batch.joined([held for held, _ in self._gathered]), np.concatenate([own for _, own in self._gathered])
-        shaped = self.shaper(whole, own, progress)
-        self.seen += own.size
-        self._gathered, self._news, self._pending = [], False, 0
+        pieces, self._pieces = self._pieces, []
+        seams, self._seams, self._told, self._pending, self._news = self._seams, [], 0, 0, False
+        batch, rewards = _batch(pieces, seams), np.concatenate([piece[-1] for piece in pieces])
+        shaped = self.shaper(batch, rewards, progress)
         self._heard, self._factor, self._centre = shaped.heard, shaped.factor, shaped.centre
         self.metrics = {f"exploration/{name.removeprefix('bonus/')}": value for name, value in shaped.metrics.items()}
         return shaped
 
     def rate(self, batch: Batch, rewards: Array) -> Shaped:
         """What the agent would learn from transitions now, by what the last fit left. Changes nothing."""
-        if not self._factor:
-            return Shaped(self._heard * rewards, np.zeros(rewards.shape, np.float32), self.metrics)
-        scores = (self.bonus.score(batch) - self._centre).numpy()
+        scores = (self.bonus.score(batch) - self._centre).numpy() if self._factor else np.zeros(rewards.shape)
         bonuses = np.where(batch.mask.numpy(), self._factor * scores, 0.0).astype(np.float32)
         return Shaped(self._heard * rewards, bonuses, self.metrics)
 
@@ -240,43 +275,22 @@ class Explorer:
     def _is_news(self, rewards: Array, terminated: Array) -> bool:
         """Whether rewards say what they have not said before."""
         shaper = self.shaper
-        if not self.seen or not len(rewards):
+        if not shaper.reward_scale.count or not len(rewards):
             return False
         if not shaper.telling and (terminated.any() or (rewards != shaper.only).any()):
             return True
         return bool(np.abs(rewards).max() > shaper.reward_scale.largest)
 
-    def _taken(self) -> tuple[Batch, Array]:
-        """The steps since the last rollout, and forgets them."""
-        if not self._rows:
-            raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
-        rows, self._rows = self._rows, []
-        before, action, after, terminated, truncated, mask, rewards = (_stacked(part) for part in zip(*rows, strict=True))
-        return Batch.of(before, action, after, terminated, truncated, mask), rewards
-
-    def _gather(self, batch: Batch, rewards: Array) -> None:
-        """Puts a rollout behind those before it; where it does not begin where they ended, an episode was cut."""
-        mask = batch.mask.numpy()
-        self._news = self._news or self._is_news(rewards[mask], (batch.terminated & batch.mask).numpy())
-        if self._gathered:
-            last = self._gathered[-1][0]
-            if last.shape[1] != batch.shape[1]:
-                raise UsageError(f"There were {last.shape[1]} environments and now are {batch.shape[1]}: keep to one number.")
-            pairs = zip(leaves(last.next_obs), leaves(batch.obs), strict=True)
-            apart = torch.stack([(a[-1] != b[0]).reshape(len(b[0]), -1).any(1) for a, b in pairs]).any(0)
-            last.truncated[-1] |= apart & ~last.terminated[-1]
-        self._gathered.append((batch, rewards))
-
     def state_dict(self) -> dict[str, Any]:
-        """All that later answers depend on. Steps of an unfinished rollout are not kept."""
-        held = [[*vars(batch).values(), rewards] for batch, rewards in self._gathered]
-        last = {"heard": self._heard, "factor": self._factor, "centre": self._centre}
+        """All that later answers depend on."""
+        told = self._told
+        parts = (self._pieces[:told], self._seams), (self._pieces[told:], [seam - told for seam in self._seams])
         return {
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
-            "gathered": held,
-            "last": last,
-            "counts": {"steps": self.steps, "seen": self.seen, "news": self._news},
+            "last": {"heard": self._heard, "factor": self._factor, "centre": self._centre},
+            "pieces": [list(_joined(pieces, seams)) if pieces else None for pieces, seams in parts],
+            "counts": {"steps": self.steps, "news": self._news},
             "metrics": dict(self.metrics),
             "ended": self._ended,
         }
@@ -285,23 +299,44 @@ class Explorer:
         """Goes on from where `state_dict` was called."""
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
-        self._gathered = [(Batch(*parts), rewards) for *parts, rewards in state["gathered"]]
         self._heard, self._factor, self._centre = (float(state["last"][name]) for name in ("heard", "factor", "centre"))
-        counts = state["counts"]
-        self.steps, self.seen, self._news = int(counts["steps"]), int(counts["seen"]), bool(counts["news"])
-        self.metrics = dict(state["metrics"])
-        self.reset()
-        self._ended = state["ended"]
+        told, untold = state["pieces"]
+        self._pieces = [tuple(piece) for piece in (told, untold) if piece is not None]
+        self._told, self._seams = int(told is not None), list(range(len(self._pieces) + 1))
+        self._pending = sum(piece[-1].size for piece in self._pieces)
+        self.steps, self._news = int(state["counts"]["steps"]), bool(state["counts"]["news"])
+        self.metrics, self._ended = dict(state["metrics"]), state["ended"]
 
 
-def _stacked(parts: tuple[Any, ...]) -> Any:
-    """Observations of several steps, [N, ...] each, as [T, N, ...]; dicts and tuples part by part."""
+Piece = tuple[Any, ...]
+"""Steps [T, N, ...]: observations, actions, next observations, terminated, truncated, mask, rewards."""
+
+
+def _batch(pieces: Sequence[Piece], seams: Sequence[int] = ()) -> Batch:
+    return Batch.of(*_joined(pieces, seams)[:-1])
+
+
+def _joined(pieces: Sequence[Piece], seams: Sequence[int]) -> Piece:
+    """Pieces as one. Where one of the `seams` does not begin where the piece before ended, an episode was cut."""
+    joined = tuple(_concatenated(parts) for parts in zip(*pieces, strict=True))
+    before, _, after, terminated, truncated, *_ = joined
+    lengths = np.cumsum([len(piece[-1]) for piece in pieces])
+    places = lengths[[seam - 1 for seam in seams if 0 < seam < len(pieces)]]
+    if len(places):
+        pairs = zip(leaves(after), leaves(before), strict=True)
+        apart = [(a[places - 1] != b[places]).reshape(*terminated[places].shape, -1).any(-1) for a, b in pairs]
+        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1]
+    return joined
+
+
+def _concatenated(parts: Sequence[Any]) -> Any:
+    """Arrays along their first dimension; dicts and tuples part by part."""
     first = parts[0]
     if isinstance(first, Mapping):
-        return {key: _stacked(tuple(part[key] for part in parts)) for key in first}
+        return {key: _concatenated([part[key] for part in parts]) for key in first}
     if isinstance(first, tuple):
-        return tuple(_stacked(some) for some in zip(*parts, strict=True))
-    return np.stack(parts)
+        return tuple(_concatenated(some) for some in zip(*parts, strict=True))
+    return np.concatenate(parts)
 
 
 def _put(into: Any, index: int, one: Any) -> None:

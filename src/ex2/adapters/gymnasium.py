@@ -47,6 +47,8 @@ class BonusVectorWrapper(VectorWrapper):
         obs, infos = self.env.reset(seed=seed, options=options)
         if (options or {}).get("reset_mask") is None:
             self.explorer.reset()
+        else:
+            self.explorer.begin()
         self._before = obs
         return obs, infos
 

@@ -87,6 +87,7 @@ class BonusCallback(BaseCallback):
         self._streamed: Any = None  # the model whose critic the stream's is a copy of
         self._saved: dict[str, Any] | None = None  # what is to be gone on from
         self._episodes = deque[float](maxlen=RECENT)
+        self._reported: dict[str, float] | None = None
         self._episode: Array = np.zeros(0)  # the bonus of each environment's episode so far
 
     @property
@@ -103,7 +104,6 @@ class BonusCallback(BaseCallback):
     @property
     def batch(self) -> Batch:
         """The transitions of the last rollout."""
-        assert self.explorer.latest is not None
         return self.explorer.latest
 
     def _init_callback(self) -> None:
@@ -139,26 +139,24 @@ class BonusCallback(BaseCallback):
         self.explorer.steps = self.model.num_timesteps
         if len(self._episode) != self.training_env.num_envs:
             self._episode = np.zeros(self.training_env.num_envs)
-        if isinstance(self.model, OffPolicyAlgorithm):
-            self.explorer.reset()
+        self.explorer.begin()
 
     def _on_training_end(self) -> None:
         if self._below is not None:
             self._below.remove()
 
     def _on_rollout_start(self) -> None:
-        self._step = 0
         if isinstance(self.model, OnPolicyAlgorithm):
             self.explorer.reset()
+            self._rewards: list[Array] = []
+            self._dones: list[Array] = []
             self._before = None if self._below is None else self._below.observations
 
     def _on_step(self) -> bool:
-        new_obs, done, infos, rewards = (self.locals[name] for name in ("new_obs", "dones", "infos", "rewards"))
-        after = new_obs if self._below is None else self._below.observations
-        self._refuse_non_finite(after, "observation")
-        self._refuse_non_finite(rewards, "reward")
         if not isinstance(self.model, OnPolicyAlgorithm):
             return True
+        done, infos, rewards = (self.locals[name] for name in ("dones", "infos", "rewards"))
+        after = self.locals["new_obs"] if self._below is None else self._below.observations
         if self._before is None:
             self._before = mapped(lambda values: values.cpu().numpy(), self.locals["obs_tensor"])
         before, self._before = self._before, after
@@ -168,44 +166,32 @@ class BonusCallback(BaseCallback):
             for index in np.flatnonzero(done):
                 info = infos[index]
                 final = info["terminal_observation"] if self._below is None else self._below.finals[int(index)]
-                self._refuse_non_finite(mapped(lambda values: np.asarray(values)[None], final), "observation", int(index))
                 truncated[index] = info.get("TimeLimit.truncated", False)
                 for key in final if isinstance(final, dict) else [...]:
                     part, last = (after, final) if key is ... else (after[key], final[key])
                     part[index] = last
         actions = self.locals["actions"].reshape(len(done), *(self.model.action_space.shape or ()))
         self.explorer.step(before, actions, after, rewards, done & ~truncated, truncated)
-        self._step += 1
+        self._rewards.append(rewards.astype(np.float32))  # a copy: what is expected behind a time limit is added to them
+        self._dones.append(done)
         return True
-
-    def _refuse_non_finite(self, values: Any, name: str, first: int = 0) -> None:
-        """Names the environment, from `first` on, that gave a number no agent can learn from, before the policy stumbles."""
-        if isinstance(values, dict):
-            for key, part in values.items():
-                self._refuse_non_finite(part, f"{name}[{key!r}]", first)
-            return
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            index = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise UsageError(
-                f"The {name} of environment {first + index} at step {self._step} of the rollout, {self.num_timesteps:,} "
-                f"steps into training, is {values[index]}: environments must give finite numbers."
-            )
 
     def _on_rollout_end(self) -> None:
         if isinstance(self.model, OnPolicyAlgorithm):
             self._relabel(self.model, self.model.rollout_buffer)
-        self.metrics = dict(self.explorer.metrics)
-        if self._episodes:
-            self.metrics["rollout/ep_bonus_mean"] = float(np.mean(self._episodes))
-        for name, value in self.metrics.items():
-            self.logger.record(name, value)
+        if self.explorer.metrics is not self._reported:
+            self._reported = self.explorer.metrics
+            self.metrics = dict(self._reported)
+            if self._episodes:
+                self.metrics["rollout/ep_bonus_mean"] = float(np.mean(self._episodes))
+            for name, value in self.metrics.items():
+                self.logger.record(name, value)
 
     def _relabel(self, model: OnPolicyAlgorithm, buffer: Any) -> None:
         """Puts the bonus into the rollout buffer's rewards, and computes returns and advantages anew."""
         self.explorer.steps = model.num_timesteps - buffer.rewards.size
-        shaped, batch = self.explorer.rollout(), self.batch
+        shaped, own = self.explorer.rollout(), np.stack(self._rewards)
         self.bonuses = shaped.bonuses
-        own = self.explorer.latest_rewards.astype(np.float32)
         heard = shaped.rewards if self.stream is not None else shaped.rewards + shaped.bonuses
         if not np.array_equal(heard, own):
             # The value behind the last step, as the last advantage holds it: not all algorithms hand it on.
@@ -216,7 +202,7 @@ class BonusCallback(BaseCallback):
             buffer.advantages += self._stream_advantages(model, self.bonuses)
         sums = np.cumsum(shaped.bonuses.astype(np.float64) * self.explorer.unit, 0)
         before = -self._episode
-        for step, index in np.argwhere((batch.terminated | batch.truncated).numpy()):
+        for step, index in np.argwhere(np.stack(self._dones)):
             self._episodes.append(sums[step, index] - before[index])
             before[index] = sums[step, index]
         self._episode = sums[-1] - before

@@ -64,8 +64,7 @@ class BonusReplayBuffer(ReplayBuffer):
         truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
         self.explorer.step(obs, self._unscaled(action), next_obs, heard, done.astype(bool) & ~truncated, truncated)
-        if self.explorer.due:
-            self.explorer.learn()
+        self.explorer.learn()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Transitions as the buffer draws them, with the bonus of now in their rewards."""
