@@ -111,13 +111,13 @@ class Explorer:
         self.steps = 0  # of all environments, those before the training included
         self.metrics: dict[str, float] = {}
         self._heard, self._factor, self._centre = 1.0, 0.0, 0.0  # what the last fit left
-        self._pieces: list[Piece] = []  # since the last fit
-        self._told = 0  # pieces of rollouts that are done
-        self._seams: list[int] = []  # pieces that need not begin where the one before ended
-        self._pending = 0  # transitions since the last fit
+        self._rows: list[Row] = []  # steps since the last fit
+        self._told = 0  # of these, those of rollouts that are done
+        self._seams: list[int] = []  # rows that need not begin where the one before ended
         self._news = False
         self._ended: Array | None = None  # environments whose next step is a reset
-        self._latest: list[Piece] = []  # those of the last rollout
+        self._all: Array | None = None  # a mask of all environments
+        self._latest: list[Row] = []  # the last rollout
 
     @classmethod
     def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
@@ -148,13 +148,12 @@ class Explorer:
 
     def begin(self) -> None:
         """What follows need not go on where the last step ended."""
-        self._seams.append(len(self._pieces))
+        self._seams.append(len(self._rows))
 
     def reset(self) -> None:
         """All environments were reset: no step that follows is one of their own resets. Steps of no rollout are forgotten."""
         self._ended = None
-        del self._pieces[self._told :]
-        self._pending = sum(piece[-1].size for piece in self._pieces)
+        del self._rows[self._told :]
         self.begin()
 
     def step(
@@ -166,43 +165,38 @@ class Explorer:
         terminated: Any,
         truncated: Any,
         infos: Mapping[str, Any] | None = None,
+        *,
+        copy: bool = True,
     ) -> None:
-        """Takes one step of all environments, [N, ...], as they returned it; whatever comes may be written over afterwards."""
-        terminated, truncated = (copied(values).astype(bool) for values in (terminated, truncated))
-        rewards, before, after = copied(rewards), copied(self.view(obs)), copied(self.view(next_obs))
-        ended, mask = terminated | truncated, np.ones(terminated.shape, bool)
+        """Takes one step of all environments, [N, ...], as they returned it; without `copy`, it is not written over later."""
+        row = [self.view(obs), action, self.view(next_obs), terminated, truncated, rewards]
+        before, action, after, terminated, truncated, rewards = map(copied, row) if copy else row
+        mask = self._all
+        if mask is None or len(mask) != len(rewards):
+            mask = self._all = np.ones(len(rewards), bool)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             mask = mask if self._ended is None else ~self._ended
-            self._ended = ended
-        elif self.autoreset is AutoresetMode.SAME_STEP and ended.any():
-            self._put_finals(after, infos or {}, ended)
+            self._ended = terminated.astype(bool) | truncated.astype(bool)
+        elif self.autoreset is AutoresetMode.SAME_STEP:
+            ended = terminated.astype(bool) | truncated.astype(bool)
+            if ended.any():
+                self._put_finals(after, infos or {}, ended)
         self._refuse_non_finite(after, "observation")
         self._refuse_non_finite(rewards, "reward")
-        row = (before, copied(action), after, terminated, truncated, mask, rewards)
-        self._add(tuple(mapped(lambda array: array[None], values) for values in row))
-
-    def _add(self, piece: Piece) -> None:
-        """Puts a piece behind those before it."""
-        *_, terminated, _, mask, rewards = piece
-        if self._pieces and self._pieces[-1][-1].shape[1] != rewards.shape[1]:
-            before = self._pieces[-1][-1].shape[1]
-            raise UsageError(f"There were {before} environments and now are {rewards.shape[1]}: keep to one number.")
-        self._news = self._news or self._is_news(rewards[mask], terminated[mask])
-        self._pending += rewards.size
-        self._pieces.append(piece)
+        self._rows.append((before, action, after, terminated, truncated, mask, rewards))
 
     def _refuse_non_finite(self, values: Any, name: str) -> None:
         """Names the environment that gave a number no agent can learn from, before a policy stumbles over it."""
-        if isinstance(values, Mapping):
+        if isinstance(values, np.ndarray):
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                index, step = int(np.argwhere(~np.isfinite(values))[0][0]), len(self._rows) - self._told
+                raise UsageError(
+                    f"The {name} of environment {index} at step {step} of the rollout, {self.steps + step * len(values):,} "
+                    f"steps into training, is {values[index]}: environments must give finite numbers."
+                )
+        elif isinstance(values, Mapping):
             for key, part in values.items():
                 self._refuse_non_finite(part, f"{name}[{key!r}]")
-        elif isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all():
-            index = int(np.argwhere(~np.isfinite(values))[0][0])
-            step = len(self._pieces) - self._told
-            raise UsageError(
-                f"The {name} of environment {index} at step {step} of the rollout, {self.steps + step * len(values):,} steps "
-                f"into training, is {values[index]}: environments must give finite numbers."
-            )
 
     def _put_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> None:
         """Where an episode ended, the observation it ended with in place of the one that the next begins with."""
@@ -218,14 +212,13 @@ class Explorer:
 
     def rollout(self) -> Shaped:
         """What the agent learns from the steps since the last call, [T, N]."""
-        self._latest = self._pieces[self._told :]
+        self._latest = self._rows[self._told :]
         if not self._latest:
             raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
-        rewards = np.concatenate([piece[-1] for piece in self._latest])
-        whole = self._learn(rewards.size)
+        rewards = np.stack([row[-1] for row in self._latest])
+        whole = self._learn()
         if whole is not None:
             return Shaped(self._heard * rewards, whole.bonuses[-len(rewards) :], self.metrics)
-        self._told = len(self._pieces)
         if not self._factor:
             return Shaped(self._heard * rewards, np.zeros(rewards.shape, np.float32), self.metrics)
         return self.rate(self.latest, rewards)
@@ -233,24 +226,30 @@ class Explorer:
     def shape(self, batch: Batch, rewards: Array) -> Shaped:
         """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them."""
         self.bonus.check(batch)
-        self._add((*(mapped(np.asarray, values) for values in vars(batch).values()), rewards))
+        for step in range(len(rewards)):
+            fields = (mapped(itemgetter(step), mapped(np.asarray, field)) for field in vars(batch).values())
+            self._rows.append((*fields, rewards[step]))
         return self.rollout()
 
     def learn(self) -> None:
-        """Fits the bonus to the steps since the last call, if they are enough; for who rates later."""
-        if self.due:
-            self._learn(self._pending)
+        """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
+        if len(self._rows) > self._told:
+            self._learn()
 
-    def _learn(self, new: int) -> Shaped | None:
-        """Fits the bonus to all pieces, if they are enough, the last `new` transitions of which were not counted yet."""
-        progress = self.progress
-        self.steps += new
-        if not self.due:
+    def _learn(self) -> Shaped | None:
+        """Takes what is new among the rows; fits the bonus to all of them, if they are enough or say something new."""
+        new, progress = self._rows[self._told :], self.progress
+        width, before = len(new[0][-1]), len(self._rows[0][-1])
+        if width != before:
+            raise UsageError(f"There were {before} environments and now are {width}: keep to one number.")
+        self._told = len(self._rows)
+        self.steps += len(new) * width
+        self._news = self._news or any(self._is_news(row) for row in new)
+        if not self._news and len(self._rows) * width < self.gather:
             return None
-        pieces, self._pieces = self._pieces, []
-        seams, self._seams, self._told, self._pending, self._news = self._seams, [], 0, 0, False
-        batch, rewards = _batch(pieces, seams), np.concatenate([piece[-1] for piece in pieces])
-        shaped = self.shaper(batch, rewards, progress)
+        rows, seams = self._rows, self._seams
+        self._rows, self._seams, self._told, self._news = [], [], 0, False
+        shaped = self.shaper(_batch(rows, seams), np.stack([row[-1] for row in rows]), progress)
         self._heard, self._factor, self._centre = shaped.heard, shaped.factor, shaped.centre
         self.metrics = {f"exploration/{name.removeprefix('bonus/')}": value for name, value in shaped.metrics.items()}
         return shaped
@@ -261,36 +260,30 @@ class Explorer:
         bonuses = np.where(batch.mask.numpy(), self._factor * scores, 0.0).astype(np.float32)
         return Shaped(self._heard * rewards, bonuses, self.metrics)
 
-    @property
-    def due(self) -> bool:
-        """Whether the bonus is to be fitted to what was gathered."""
-        return self._news or self._pending >= self.gather
-
     def batch(self, obs: Any, action: Any, next_obs: Any, terminated: Any = None, truncated: Any = None) -> Batch:
         """Transitions [B, ...] of no order in time, as a batch [1, B] of what the bonus sees."""
         before, after = (mapped(lambda values: np.asarray(values)[None], self.view(some)) for some in (obs, next_obs))
         flags = [None if flag is None else np.asarray(flag)[None] for flag in (terminated, truncated)]
         return Batch.of(before, np.asarray(action)[None], after, *flags)
 
-    def _is_news(self, rewards: Array, terminated: Array) -> bool:
+    def _is_news(self, row: Row) -> bool:
         """Whether rewards say what they have not said before."""
+        *_, terminated, _, mask, rewards = row
         shaper = self.shaper
-        if not shaper.reward_scale.count or not len(rewards):
+        if not shaper.reward_scale.count:
             return False
-        if not shaper.telling and (terminated.any() or (rewards != shaper.only).any()):
+        if not shaper.telling and ((terminated & mask).any() or ((rewards != shaper.only) & mask).any()):
             return True
         return bool(np.abs(rewards).max() > shaper.reward_scale.largest)
 
     def state_dict(self) -> dict[str, Any]:
         """All that later answers depend on."""
-        told = self._told
-        parts = (self._pieces[:told], self._seams), (self._pieces[told:], [seam - told for seam in self._seams])
         return {
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
             "last": {"heard": self._heard, "factor": self._factor, "centre": self._centre},
-            "pieces": [list(_joined(pieces, seams)) if pieces else None for pieces, seams in parts],
-            "counts": {"steps": self.steps, "news": self._news},
+            "rows": list(_stacked(self._rows)) if self._rows else None,
+            "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": self._seams},
             "metrics": dict(self.metrics),
             "ended": self._ended,
         }
@@ -300,43 +293,37 @@ class Explorer:
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
         self._heard, self._factor, self._centre = (float(state["last"][name]) for name in ("heard", "factor", "centre"))
-        told, untold = state["pieces"]
-        self._pieces = [tuple(piece) for piece in (told, untold) if piece is not None]
-        self._told, self._seams = int(told is not None), list(range(len(self._pieces) + 1))
-        self._pending = sum(piece[-1].size for piece in self._pieces)
-        self.steps, self._news = int(state["counts"]["steps"]), bool(state["counts"]["news"])
-        self.metrics, self._ended = dict(state["metrics"]), state["ended"]
+        rows, counts = state["rows"], state["counts"]
+        held = range(0 if rows is None else len(rows[-1]))
+        self._rows = [tuple(mapped(itemgetter(step), field) for field in rows) for step in held]
+        self.steps, self._told, self._news = int(counts["steps"]), int(counts["told"]), bool(counts["news"])
+        self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), state["ended"]
 
 
-Piece = tuple[Any, ...]
-"""Steps [T, N, ...]: observations, actions, next observations, terminated, truncated, mask, rewards."""
+Row = tuple[Any, ...]
+"""One step [N, ...]: observations, actions, next observations, terminated, truncated, mask, rewards."""
 
 
-def _batch(pieces: Sequence[Piece], seams: Sequence[int] = ()) -> Batch:
-    return Batch.of(*_joined(pieces, seams)[:-1])
-
-
-def _joined(pieces: Sequence[Piece], seams: Sequence[int]) -> Piece:
-    """Pieces as one. Where one of the `seams` does not begin where the piece before ended, an episode was cut."""
-    joined = tuple(_concatenated(parts) for parts in zip(*pieces, strict=True))
-    before, _, after, terminated, truncated, *_ = joined
-    lengths = np.cumsum([len(piece[-1]) for piece in pieces])
-    places = lengths[[seam - 1 for seam in seams if 0 < seam < len(pieces)]]
+def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
+    """Steps as transitions. Where one of the `seams` does not begin where the step before ended, an episode was cut."""
+    before, action, after, terminated, truncated, mask, _ = _stacked(rows)
+    truncated = truncated.astype(bool)
+    places = np.array(sorted({seam for seam in seams if 0 < seam < len(rows)}), int)
     if len(places):
         pairs = zip(leaves(after), leaves(before), strict=True)
-        apart = [(a[places - 1] != b[places]).reshape(*terminated[places].shape, -1).any(-1) for a, b in pairs]
-        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1]
-    return joined
+        apart = [(a[places - 1] != b[places]).reshape(*mask[places].shape, -1).any(-1) for a, b in pairs]
+        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1].astype(bool)
+    return Batch.of(before, action, after, terminated, truncated, mask)
 
 
-def _concatenated(parts: Sequence[Any]) -> Any:
-    """Arrays along their first dimension; dicts and tuples part by part."""
+def _stacked(parts: Sequence[Any]) -> Any:
+    """Arrays [N, ...] of several steps as [T, N, ...]; dicts and tuples part by part."""
     first = parts[0]
     if isinstance(first, Mapping):
-        return {key: _concatenated([part[key] for part in parts]) for key in first}
+        return {key: _stacked([part[key] for part in parts]) for key in first}
     if isinstance(first, tuple):
-        return tuple(_concatenated(some) for some in zip(*parts, strict=True))
-    return np.concatenate(parts)
+        return tuple(_stacked(some) for some in zip(*parts, strict=True))
+    return np.stack(parts)
 
 
 def _put(into: Any, index: int, one: Any) -> None:

@@ -113,4 +113,6 @@ def _space_of(made: Any) -> spaces.Space[Any]:
 
 def copied(observations: Any) -> Any:
     """Observations as arrays of their own: environments may write the next ones into the same memory."""
+    if type(observations) is np.ndarray:
+        return observations.copy()
     return mapped(lambda values: np.array(values.cpu() if isinstance(values, Tensor) else values), observations)

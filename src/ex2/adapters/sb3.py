@@ -171,8 +171,9 @@ class BonusCallback(BaseCallback):
                     part, last = (after, final) if key is ... else (after[key], final[key])
                     part[index] = last
         actions = self.locals["actions"].reshape(len(done), *(self.model.action_space.shape or ()))
-        self.explorer.step(before, actions, after, rewards, done & ~truncated, truncated)
-        self._rewards.append(rewards.astype(np.float32))  # a copy: what is expected behind a time limit is added to them
+        rewards = rewards.astype(np.float32)  # a copy: what is expected behind a time limit will be added to them
+        self.explorer.step(before, actions, after, rewards, done & ~truncated, truncated, copy=False)
+        self._rewards.append(rewards)
         self._dones.append(done)
         return True
 
