@@ -11,8 +11,8 @@ steps and minibatches of 256, and observations are normalised; of MiniGrid's it 
 `pip install minigrid imageio`. Without a bonus it is PPO alone, with it rewards are on the scale of their returns, too.
 
 Off-policy, DQN on MountainCar-v0 has the settings that rl-baselines3-zoo publishes for it, and SAC on MountainCarContinuous-v0
-Stable-Baselines3's own, with 1 at the goal and 0 elsewhere. One job is one seed, in a process of its own; results are added to the
-file as they come, and what it holds already is not run again.
+Stable-Baselines3's own, with 1 at the goal and 0 elsewhere. One job is one seed, in a process of its own; results are added to
+the file as they come, and what it holds already is not run again.
 """
 
 from __future__ import annotations

@@ -50,6 +50,6 @@ def test_a_single_file_explores(name, options, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_minigrid_explores(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["minigrid", "--steps", "6000"])
-    runpy.run_path(str(EXAMPLES / "minigrid.py"), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", ["door_key", "--steps", "6000"])
+    runpy.run_path(str(EXAMPLES / "door_key.py"), run_name="__main__")
     assert capsys.readouterr().out.splitlines()[-1].startswith("6,000 steps, the last 20 episodes: ")

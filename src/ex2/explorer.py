@@ -270,7 +270,7 @@ class Explorer:
         """Whether rewards say what they have not said before."""
         *_, terminated, _, mask, rewards = row
         shaper = self.shaper
-        if not shaper.reward_scale.count:
+        if not shaper.weight.auto or not shaper.reward_scale.count:  # else rewards are heard as they are
             return False
         if not shaper.telling and ((terminated & mask).any() or ((rewards != shaper.only) & mask).any()):
             return True

@@ -234,3 +234,94 @@ def test_a_training_of_one_rollout_has_a_bonus():
     agent.learn(64, callback=callback)
     assert callback.bonuses.shape == (32, 2)
     assert callback.bonuses.any()
+
+
+def test_seed_and_device_come_from_the_model():
+    agent = PPO("MlpPolicy", corridors(), n_steps=32, batch_size=64, seed=7, device="cpu")
+    callback = BonusCallback("rnd")
+    agent.learn(64, callback=callback)
+    assert callback.bonus.seed == 7
+    assert callback.bonus.device == agent.device
+    assert callback.explorer.shaper.reward_scale.gamma == agent.gamma
+    chosen = BonusCallback("rnd", seed=3)
+    agent.learn(64, callback=chosen)
+    assert chosen.bonus.seed == 3
+
+
+@pytest.mark.parametrize("weight", [lambda progress: 1.0, "big", np.nan, -0.5])
+def test_a_weight_that_is_none_is_refused_at_once(weight):
+    with pytest.raises(UsageError, match='it must be "auto", a finite number'):
+        BonusCallback(weight=weight)
+
+
+def test_the_weighted_bonus_is_logged_beside_the_reward():
+    """In units of the reward: the sum of an episode's bonuses."""
+    agent = PPO("MlpPolicy", corridors(count=1, length=4), n_steps=64, batch_size=64, seed=0, device="cpu")
+    bonus = LastPlace(agent.observation_space, agent.action_space)
+    bonus.score = lambda batch: (batch.obs[..., 0] >= 2).float()
+    callback = BonusCallback(bonus, weight=0.5, centre="none", scaled=False, gather=1)
+    agent.learn(64, callback=callback, log_interval=1_000)
+    ends = np.flatnonzero(callback.batch.terminated[:, 0])
+    expected = [part.sum() for part in np.split(callback.bonuses[:, 0], ends + 1)[:-1]]
+    assert min(expected) >= 0.5
+    assert callback.metrics["rollout/ep_bonus_mean"] == pytest.approx(np.mean(expected))
+    assert agent.logger.name_to_value["rollout/ep_bonus_mean"] == pytest.approx(np.mean(expected))
+    assert agent.logger.name_to_value["exploration/weight"] == pytest.approx(0.5)
+
+
+def test_a_policy_keeps_seeing_all_of_what_a_bonus_sees_some_of():
+    agent = PPO("MlpPolicy", make_vec_env("Pendulum-v1", 2), n_steps=32, batch_size=64, seed=0, device="cpu")
+    callback = BonusCallback("kernel-exemplar", see=lambda obs: obs[:, :2], gather=1)
+    agent.learn(192, callback=callback)
+    assert agent.rollout_buffer.observations.shape[-1] == 3
+    assert callback.batch.obs.shape == (32, 2, 2)
+    assert callback.bonuses.any()
+
+
+def test_a_stack_of_frames_in_colours_is_told_by_its_wrapper():
+    class Colours(Corridor):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+
+        def _observe(self):
+            return np.full((40, 40, 3), 20 * self.place, np.uint8) + np.arange(3, dtype=np.uint8)
+
+    env = VecFrameStack(DummyVecEnv([Colours] * 2), 4)
+    agent = A2C("CnnPolicy", env, n_steps=16, seed=0, device="cpu", policy_kwargs={"net_arch": [8]})
+    callback = BonusCallback("rnd", last_frame=True)
+    agent.learn(32, callback=callback)
+    assert agent.observation_space.shape == (12, 40, 40)
+    assert callback.batch.obs.shape == (16, 2, 3, 40, 40)
+    assert (callback.batch.obs[..., 0, 0] % 20 == torch.arange(3)).all()
+
+
+def test_an_old_transition_has_lost_its_bonus():
+    """The reward that the buffer holds is the environment's; what a draw adds is of now."""
+    agent = DQN("MlpPolicy", corridors(count=1, length=50), learning_starts=10_000, seed=0, device="cpu")
+    callback = BonusCallback("histogram", weight=1.0, centre="none", scaled=False, gather=100)
+    agent.learn(200, callback=callback)
+    np.random.seed(0)  # noqa: NPY002
+    before = agent.replay_buffer.sample(64)
+    agent.learn(2_000, callback=callback, reset_num_timesteps=False)
+    buffer = agent.replay_buffer
+    assert set(np.unique(buffer.rewards)) <= {0.0, 1.0}
+    batch = buffer.explorer.batch(before.observations.numpy(), before.actions.numpy()[:, 0], before.next_observations.numpy())
+    now = buffer.explorer.rate(batch, np.zeros((1, 64), np.float32)).bonuses
+    assert (now[0] < before.rewards.numpy()[:, 0]).all()
+
+
+def test_the_bonus_lies_beside_the_model(tmp_path):
+    agent = PPO("MlpPolicy", corridors(), n_steps=32, batch_size=64, seed=0, device="cpu")
+    callback = BonusCallback("histogram", gather=1)
+    agent.learn(128, callback=callback)
+    agent.save(tmp_path / "agent.zip")
+    callback.save(tmp_path / "agent.zip")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.bonus", "agent.zip"]
+    again = BonusCallback("histogram", gather=1).load(tmp_path / "agent")
+    agent.learn(64, callback=again, reset_num_timesteps=False)
+    assert len(again.bonus.replay) == 192
+    with pytest.raises(UsageError, match="another value of episodic"):
+        agent.learn(64, callback=BonusCallback("histogram", episodic=False).load(tmp_path / "agent"))
+    with pytest.raises(UsageError, match="There is no checkpoint"):
+        BonusCallback().load(tmp_path / "nothing")

@@ -22,10 +22,12 @@ class PolicyValues(nn.Module):
             raise UsageError(
                 f"episodic=False does not work with {type(policy).__name__}: its values need more than observations."
             )
+        asked, _ = policy.obs_to_tensor(policy.observation_space.sample())
+        with torch.no_grad():
+            policy.get_distribution(asked)  # else it holds the last update's, which cannot be copied
         self.policy = copy.deepcopy(policy)
         nn.init.zeros_(self.policy.value_net.weight)
         nn.init.zeros_(self.policy.value_net.bias)
-        asked, _ = self.policy.obs_to_tensor(self.policy.observation_space.sample())
         weights = list(self.policy.parameters())
         parts = torch.autograd.grad(self(asked).sum(), weights, allow_unused=True)
         self._used = [weight for weight, part in zip(weights, parts, strict=True) if part is not None]

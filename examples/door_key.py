@@ -1,11 +1,11 @@
 """A key, a door, a goal: Stable-Baselines3's PPO on MiniGrid with an exploration bonus, and without it.
 
     pip install 'ex2[sb3]' minigrid imageio
-    python examples/minigrid.py
-    python examples/minigrid.py --bonus none
+    python examples/door_key.py
+    python examples/door_key.py --bonus none
 
-The agent sees the picture of 7 x 7 places before it, and which way it looks. The bonus is on both, as numbers: MiniGrid's codes of
-things are no colours. 1 less the time it took at the goal, 0 elsewhere; chance opens the door and walks through it almost never.
+The agent sees the 7 x 7 places before it, and which way it looks. The bonus is on both, as numbers: MiniGrid's codes of things
+are no colours. The reward is 1 less the time it took at the goal, and 0 elsewhere.
 """
 
 from __future__ import annotations
