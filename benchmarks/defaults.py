@@ -3,6 +3,7 @@
     python benchmarks/defaults.py strangers    # Stable-Baselines3's PPO with BonusCallback() and without; results/strangers.csv
     python benchmarks/defaults.py dense        # our TRPO where it learns well by itself; results/dense.csv
     python benchmarks/defaults.py dense --tasks CartPole-v1 --seeds 0 1
+    python benchmarks/defaults.py off-policy   # Stable-Baselines3's DQN and SAC with BonusCallback() and without
 
 A stranger's task is solved when the mean return of the last 20 episodes of a training is above what is written beside it here;
 `first` is the step at which it was so for the first time. PPO has Stable-Baselines3's settings but for 16 environments of 128
@@ -10,6 +11,10 @@ steps and minibatches of 256, and observations are normalised: by VecNormalize, 
 vector, by their range (a code that is rarely there would be worth ten deviations, and PPO learns nothing with or without a
 bonus). It takes `pip install minigrid imageio`. Without a bonus it is PPO alone, with it rewards are on the scale of their
 returns, too.
+
+Off-policy, DQN on MountainCar-v0 has the settings that rl-baselines3-zoo publishes for it, and SAC on MountainCarContinuous-v0
+Stable-Baselines3's own, with 1 at the goal and 0 elsewhere. One job is one seed, in a process of its own; results are added to
+the file as they come, and what it holds already is not run again.
 """
 
 from __future__ import annotations
@@ -18,9 +23,9 @@ import argparse
 import csv
 import math
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import beta
@@ -33,6 +38,20 @@ STRANGERS = {  # environment steps, and the return of a solved task
 }
 CODES = 10.0  # the largest code in MiniGrid's observations
 DENSE = {"CartPole-v1": 100_000, "Pendulum-v1": 200_000, "HalfCheetah-v5": 300_000, "Hopper-v5": 300_000}
+OFF_POLICY = {"MountainCar-v0": (60_000, -150.0), "MountainCarContinuous-v0": (50_000, 0.9)}
+DQN = {
+    "learning_rate": 4e-3,
+    "batch_size": 128,
+    "buffer_size": 10_000,
+    "learning_starts": 1_000,
+    "gamma": 0.98,
+    "target_update_interval": 600,
+    "train_freq": 16,
+    "gradient_steps": 8,
+    "exploration_fraction": 0.2,
+    "exploration_final_eps": 0.07,
+    "policy_kwargs": {"net_arch": [256, 256]},
+}
 COLUMNS = ["task", "bonus", "seed", "steps", "score", "first"]
 Job = tuple[str, str, int]
 
@@ -42,7 +61,6 @@ def stranger(job: Job) -> dict[str, object]:
     import gymnasium
     import torch
     from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -51,19 +69,6 @@ def stranger(job: Job) -> dict[str, object]:
     torch.set_num_threads(1)
     task, bonus, seed = job
     steps, solved = STRANGERS[task]
-
-    class Watch(BaseCallback):
-        first = math.nan
-        score = math.nan
-
-        def _on_step(self) -> bool:
-            return True
-
-        def _on_rollout_end(self) -> None:
-            recent = [episode["r"] for episode in list(self.model.ep_info_buffer or [])[-20:]]
-            self.score = float(np.mean(recent)) if recent else math.nan
-            if self.score >= solved and math.isnan(self.first):
-                self.first = self.num_timesteps
 
     def make() -> gymnasium.Env:
         if task.startswith("MiniGrid"):
@@ -76,9 +81,59 @@ def stranger(job: Job) -> dict[str, object]:
 
     envs = VecNormalize(DummyVecEnv([make] * 16), norm_obs=not task.startswith("MiniGrid"), norm_reward=False)
     model = PPO("MlpPolicy", envs, n_steps=128, batch_size=256, seed=seed, device="cpu")
-    watch = Watch()
+    watch = watcher(solved)
     model.learn(steps, callback=[watch] if bonus == "none" else [watch, BonusCallback(bonus)])
     return {"task": task, "bonus": bonus, "seed": seed, "steps": steps, "score": round(watch.score, 3), "first": watch.first}
+
+
+def watcher(solved: float) -> Any:
+    """A callback that knows the score so far, and when the task was solved for the first time."""
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Watch(BaseCallback):
+        first = math.nan
+        score = math.nan
+
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            recent = [episode["r"] for episode in list(self.model.ep_info_buffer or [])[-20:]]
+            self.score = float(np.mean(recent)) if recent else math.nan
+            if len(recent) == 20 and self.score >= solved and math.isnan(self.first):
+                self.first = self.num_timesteps
+
+    return Watch()
+
+
+def off_policy(job: Job) -> dict[str, object]:
+    """DQN and SAC as their users have them."""
+    import gymnasium
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.monitor import Monitor
+
+    from ex2.adapters.sb3 import BonusCallback
+
+    class GoalOnly(gymnasium.Wrapper):  # MountainCarContinuous pays 100 for the goal, and takes for each push
+        def step(self, action: Any) -> Any:
+            obs, _, terminated, truncated, info = self.env.step(action)
+            return obs, float(terminated), terminated, truncated, info
+
+    torch.set_num_threads(1)
+    task, bonus, seed = job
+    steps, solved = OFF_POLICY[task]
+    env = gymnasium.make(task)
+    if task == "MountainCar-v0":
+        model = stable_baselines3.DQN("MlpPolicy", Monitor(env), seed=seed, device="cpu", **DQN)
+    else:
+        model = stable_baselines3.SAC("MlpPolicy", Monitor(GoalOnly(env)), seed=seed, device="cpu")
+    watch = watcher(solved)
+    model.learn(steps, callback=[watch] if bonus == "none" else [watch, BonusCallback(bonus)])
+    return {"task": task, "bonus": bonus, "seed": seed, "steps": steps, "score": round(watch.score, 3), "first": watch.first}
+
+
+KINDS = {"strangers": (stranger, STRANGERS), "off-policy": (off_policy, OFF_POLICY)}
 
 
 def dense(job: Job) -> dict[str, object]:
@@ -105,8 +160,8 @@ def report(kind: str, rows: list[dict[str, object]]) -> None:
         own = [row for row in rows if row["task"] == task and row["bonus"] == bonus]
         scores = np.array([float(str(row["score"])) for row in own])
         line = f"{task} {bonus}: mean {scores.mean():.2f}, seed by seed {', '.join(f'{score:.2f}' for score in scores)}"
-        if kind == "strangers":
-            solved = int((scores >= STRANGERS[task][1]).sum())
+        if kind != "dense":
+            solved = int((scores >= KINDS[kind][1][task][1]).sum())
             first = [float(str(row["first"])) for row in own if not math.isnan(float(str(row["first"])))]
             line += f"; solved {solved} of {len(own)} ({interval(solved, len(own))})"
             line += f", first after {np.median(first):,.0f} steps (median of {len(first)})" if first else ""
@@ -115,21 +170,27 @@ def report(kind: str, rows: list[dict[str, object]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["strangers", "dense"])
+    parser.add_argument("kind", choices=["strangers", "dense", "off-policy"])
     parser.add_argument("--tasks", nargs="+", help="default: all of the kind")
     parser.add_argument("--bonuses", nargs="+", default=["kernel-exemplar", "none"])
-    parser.add_argument("--seeds", type=int, nargs="+", help="default: 10 of strangers' tasks, 5 of dense ones")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 5 of dense tasks, 10 of others")
     parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
-    parser.add_argument("--out", type=Path, help="default: results/KIND.csv; what it holds of other runs stays")
+    parser.add_argument("--again", action="store_true", help="run what the file holds already, too")
+    parser.add_argument("--out", type=Path, help="default: results/KIND.csv; what it holds stays, and is not run again")
     options = parser.parse_args()
-    tasks = options.tasks or list(STRANGERS if options.kind == "strangers" else DENSE)
-    seeds = options.seeds or list(range(800, 810 if options.kind == "strangers" else 805))
+    run, known = KINDS.get(options.kind, (dense, DENSE))
+    tasks = options.tasks or list(known)
+    seeds = options.seeds or list(range(800, 805 if options.kind == "dense" else 810))
     out = options.out or Path(f"results/{options.kind}.csv")
     jobs = [(task, bonus, seed) for task in tasks for seed in seeds for bonus in options.bonuses]
     rows = list(csv.DictReader(out.open())) if out.exists() else []
-    rows = [row for row in rows if (row["task"], row["bonus"], int(row["seed"])) not in jobs]
+    if options.again:
+        rows = [row for row in rows if (row["task"], row["bonus"], int(row["seed"])) not in jobs]
+    done = {(row["task"], row["bonus"], int(row["seed"])) for row in rows}
+    jobs = [job for job in jobs if job not in done]
     with ProcessPoolExecutor(options.workers, max_tasks_per_child=1) as pool:
-        for row in pool.map(partial({"strangers": stranger, "dense": dense}[options.kind]), jobs):
+        for future in as_completed([pool.submit(run, job) for job in jobs]):
+            row = future.result()
             print(row, flush=True)
             rows.append(row)
             with out.open("w", newline="") as file:

@@ -1,5 +1,6 @@
-"""examples/gather.py runs; examples/outliers.py takes minutes and does not run here."""
+"""Examples run, for as short as they can; examples/outliers.py takes minutes and does not run here."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 from ex2 import Run
 
-GATHER = Path(__file__).parent.parent / "examples" / "gather.py"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+GATHER = EXAMPLES / "gather.py"
 
 
 @pytest.mark.slow
@@ -25,3 +27,29 @@ def test_gather_steers_with_the_actor_that_swims(tmp_path, monkeypatch, capsys):
     assert gatherer.bonus_settings.as_dict()["entries"] == (10, 11)
     with pytest.raises(SystemExit, match="gatherer-0 exists already"):
         runpy.run_path(str(GATHER), run_name="__main__")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ppo_vectors", ["--total-steps", "3072", "--num-envs", "8", "--rollout", "128"]),
+        ("ppo_pixels", ["--total-steps", "1536", "--num-envs", "4", "--rollout", "128"]),
+    ],
+)
+def test_a_single_file_explores(name, options, monkeypatch, capsys):
+    """ex2 is three lines of it, and the third rollout has a bonus."""
+    monkeypatch.setattr(sys, "argv", [name, *options])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert float(last.split("weight ")[1]) > 0
+    source = (EXAMPLES / f"{name}.py").read_text()
+    assert sum("# <--" in line for line in source.splitlines()) == 3
+    assert len(re.findall(r"\bexplorer\.(?:step|rollout)\(|\bExplorer\.of\(", source)) == 3
+
+
+@pytest.mark.slow
+def test_minigrid_explores(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["door_key", "--steps", "6000"])
+    runpy.run_path(str(EXAMPLES / "door_key.py"), run_name="__main__")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("6,000 steps, the last 20 episodes: ")

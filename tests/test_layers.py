@@ -120,7 +120,7 @@ def test_shared_names_are_the_modules_own(path, names):
 
 def test_only_the_adapter_knows_stable_baselines3():
     found = {path for path, tree in trees().items() for _, name in imports(tree) if name.split(".")[0] in ADAPTED}
-    assert found == {"adapters/sb3.py"}
+    assert found == {f"adapters/{name}.py" for name in ("sb3", "sb3_below", "sb3_replay", "sb3_values")}
 
 
 def test_nothing_leans_on_adapters():

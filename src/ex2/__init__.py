@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 from ex2.batch import Batch
 from ex2.bonus import BONUSES, Bonus, DensityBonus, make_bonus
 from ex2.errors import UsageError
+from ex2.explorer import Explorer
 from ex2.shaping import Weight
 from ex2.tasks import TASKS, make_vector_env, register
 
@@ -35,6 +36,7 @@ __all__ = [
     "Bonus",
     "DensityBonus",
     "ExemplarDensity",
+    "Explorer",
     "Run",
     "UsageError",
     "Weight",

@@ -80,13 +80,17 @@ def centred(bonus: Tensor, mask: Tensor, centre: str = "median") -> Tensor:
     >>> centred(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[True, True, True]])).tolist()
     [[-1.0, 0.0, 7.0]]
     """
+    return torch.where(mask, bonus - middle(bonus, mask, centre), torch.zeros_like(bonus))
+
+
+def middle(bonus: Tensor, mask: Tensor, centre: str = "median") -> Tensor:
+    """What centring takes off: the median (or mean, or nothing) over the transitions that happened."""
     if centre not in CENTRES:
         raise unknown("centre", centre, CENTRES)
     real = bonus[mask]
-    if len(real) == 0:
-        return torch.zeros_like(bonus)
-    middle = {"median": real.median(), "mean": real.mean(), "none": torch.zeros(())}[centre]
-    return torch.where(mask, bonus - middle, torch.zeros_like(bonus))
+    if len(real) == 0 or centre == "none":
+        return torch.zeros(())
+    return real.median() if centre == "median" else real.mean()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +192,11 @@ class Shaped:
     bonuses: Array
     """What is added to them."""
     metrics: dict[str, float]
+    heard: float = 1.0
+    """What rewards were multiplied by."""
+    factor: float = 0.0
+    """What scores were multiplied by, less their centre."""
+    centre: float = 0.0
 
 
 class Shaper:
@@ -243,7 +252,8 @@ class Shaper:
         metrics["seconds"] = time.perf_counter() - started
         reported = {f"bonus/{name}": value for name, value in metrics.items()}
         heard = 0.0 if self.weight.auto and not self.telling and scores.any() else 1.0 / unit
-        return Shaped((heard * rewards).astype(np.float32), (factor * scores).astype(np.float32), reported)
+        own, added = (heard * rewards).astype(np.float32), (factor * scores).astype(np.float32)
+        return Shaped(own, added, reported, heard, factor, middle(raw, batch.mask, self.centre).item())
 
     def _listen(self, rewards: Array, terminated: bool) -> None:
         if self.only is None and len(rewards):

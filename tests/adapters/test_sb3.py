@@ -45,31 +45,10 @@ def collect(env, weight, algorithm=A2C, steps=16, bonus=None, **settings):
     """One rollout of a fresh agent with the bonus; the same seed gives the same transitions whatever the weight."""
     agent = algorithm("MlpPolicy", env, n_steps=steps, seed=0, device="cpu", **settings)
     bonus = bonus or LastPlace(env.observation_space, env.action_space)
-    callback = BonusCallback(bonus, weight=weight, centre="none")
+    callback = BonusCallback(bonus, weight=weight, centre="none", gather=1)
     agent.train = lambda: None
     agent.learn(steps * env.num_envs, callback=callback)
     return agent.rollout_buffer, callback
-
-
-@pytest.mark.parametrize("algorithm", [A2C, PPO, TRPO])
-def test_1_the_bonus_reaches_the_returns(algorithm):
-    """A bonus late in an episode raises the advantage at its start, by exactly what the recursion says."""
-    settings = {} if algorithm is A2C else {"batch_size": 40}
-    plain, _ = collect(corridors(length=50), 0.0, algorithm, 40, **settings, gae_lambda=0.9, gamma=0.95)
-    shaped, callback = collect(corridors(length=50), 2.0, algorithm, 40, **settings, gae_lambda=0.9, gamma=0.95)
-    assert np.array_equal(plain.observations, shaped.observations)
-    assert np.allclose(shaped.rewards - plain.rewards, callback.bonuses)
-    assert callback.bonuses.any()
-    expected = np.zeros_like(plain.advantages)
-    running = np.zeros(2)
-    for step in reversed(range(40)):
-        running = callback.bonuses[step] + 0.95 * 0.9 * running
-        expected[step] = running
-    assert np.allclose(shaped.advantages - plain.advantages, expected, atol=1e-4)
-    first = np.flatnonzero(callback.bonuses.any(axis=1))[0]
-    assert first > 0
-    assert (shaped.advantages[0] - plain.advantages[0]).max() > 0
-    assert np.allclose(shaped.returns, shaped.advantages + shaped.values, atol=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, TRPO])
@@ -81,7 +60,7 @@ def test_3_a_stream_of_its_own_goes_on_over_the_ends_of_episodes(algorithm):
     agent = algorithm("MlpPolicy", env, n_steps=40, seed=0, device="cpu", **settings)
     agent.train = lambda: None
     bonus = LastPlace(env.observation_space, env.action_space)
-    callback = BonusCallback(bonus, weight=2.0, centre="none", episodic=False)
+    callback = BonusCallback(bonus, weight=2.0, centre="none", episodic=False, gather=1)
     agent.learn(80, callback=callback)
     buffer = agent.rollout_buffer
     assert np.array_equal(buffer.rewards, plain.rewards)
@@ -105,7 +84,7 @@ def test_3_a_stream_of_its_own_goes_on_over_the_ends_of_episodes(algorithm):
 
 def test_a_stream_of_its_own_takes_numbered_states():
     agent = PPO("MlpPolicy", make_vec_env("FrozenLake-v1", 2), n_steps=16, batch_size=32, device="cpu")
-    callback = BonusCallback("rnd", 1.0, episodic=False)
+    callback = BonusCallback("rnd", 1.0, episodic=False, gather=1)
     agent.learn(64, callback=callback)
     assert callback.stream.scale > 0.0
 
@@ -114,26 +93,6 @@ def test_a_policy_with_a_memory_has_no_stream_of_its_own():
     agent = RecurrentPPO("MlpLstmPolicy", corridors(), n_steps=16, batch_size=32, device="cpu")
     with pytest.raises(UsageError, match="episodic=False does not work with RecurrentActorCriticPolicy"):
         agent.learn(32, callback=BonusCallback("rnd", 1.0, episodic=False))
-
-
-def test_2_no_transition_crosses_an_episode():
-    """Every next observation is one step away, also where an episode ended and the environment is back at the start."""
-    env = corridors(count=3, length=4, limit=9)
-    _, callback = collect(env, 1.0, steps=120)
-    (batch,) = callback.bonus.batches
-    moved = batch.next_obs[..., 0] - batch.obs[..., 0]
-    assert ((moved.abs() == 1) | ((batch.obs[..., 0] == 0) & (moved == 0))).all()
-    assert (batch.next_obs[..., 0][batch.terminated] == 3).all()
-    assert batch.terminated.any()
-
-
-def test_3_terminated_is_not_truncated():
-    env = corridors(count=3, length=4, limit=9)
-    _, callback = collect(env, 1.0, steps=120)
-    (batch,) = callback.bonus.batches
-    assert batch.truncated.any()
-    assert not (batch.terminated & batch.truncated).any()
-    assert (batch.next_obs[..., 0][batch.truncated] != 3).all()
 
 
 def test_3_a_time_limit_is_bootstrapped_with_the_last_observation():
@@ -164,10 +123,17 @@ def test_8_running_normalisation_moves_neither_states_nor_scores():
     assert {episode["r"] for episode in callback.model.ep_info_buffer} <= {0.0, 1.0}
 
 
-def test_8_a_normaliser_that_cannot_be_looked_below_is_refused():
-    env = VecFrameStack(VecNormalize(corridors()), 2)
-    with pytest.raises(UsageError, match="put VecNormalize outermost"):
-        collect(env, 1.0)
+def test_8_a_normaliser_inside_of_other_wrappers_is_looked_below():
+    """Exactly, the last observations of episodes included; afterwards the environment is as it was."""
+    inner = VecNormalize(corridors(length=4, limit=9), clip_obs=0.1)
+    below = inner.venv
+    bonus = LastPlace(below.observation_space, below.action_space)
+    _, callback = collect(VecFrameStack(inner, 2), 1.0, steps=120, bonus=bonus)
+    (batch,) = callback.bonus.batches
+    assert batch.obs.shape == (120, 2, 1)
+    moved = batch.next_obs[..., 0] - batch.obs[..., 0]
+    assert ((moved.abs() == 1) | ((batch.obs[..., 0] == 0) & (moved == 0))).all()
+    assert inner.venv is below
     _, callback = collect(VecFrameStack(VecNormalize(corridors(), norm_obs=False), 2), 1.0)
     assert callback.batch.obs.shape == (16, 2, 2)
 
@@ -175,17 +141,19 @@ def test_8_a_normaliser_that_cannot_be_looked_below_is_refused():
 def test_by_name_with_settings():
     env = corridors(length=6)
     agent = PPO("MlpPolicy", env, n_steps=32, batch_size=64, seed=0, device="cpu")
-    callback = BonusCallback("histogram", weight=0.1, bins=6)
+    callback = BonusCallback("histogram", weight=0.1, bins=6, gather=1)
     agent.learn(256, callback=callback)
     assert callback.bonus.settings.bins == 6
     assert len(callback.bonus.replay) == 256
-    assert callback.metrics["bonus/weight"] == pytest.approx(0.1 / callback.metrics["bonus/scale"])
+    assert callback.metrics["exploration/weight"] == pytest.approx(0.1 / callback.metrics["exploration/scale"])
 
 
 def test_what_cannot_work_is_refused():
     env = corridors()
-    with pytest.raises(UsageError, match="not with DQN"):
-        DQN("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback("histogram"))
+    with pytest.raises(UsageError, match="episodic=False is for on-policy algorithms, not for DQN"):
+        DQN("MlpPolicy", env, device="cpu").learn(10, callback=BonusCallback("histogram", episodic=False))
+    with pytest.raises(UsageError, match="not with NStepReplayBuffer: leave out n_steps"):
+        DQN("MlpPolicy", env, device="cpu", n_steps=3).learn(10, callback=BonusCallback("histogram"))
     with pytest.raises(UsageError, match="did you mean 'median'"):
         BonusCallback("histogram", centre="midian")
     bonus = LastPlace(env.observation_space, env.action_space)
@@ -251,18 +219,109 @@ def test_dict_observations_in_all_their_parts_or_in_some():
 
     for settings in ({}, {"entries": ["place"]}):
         agent = PPO("MultiInputPolicy", Rooms(), n_steps=32, batch_size=32, seed=0, device="cpu")
-        callback = BonusCallback("kernel-exemplar", weight=0.1, **settings)
+        callback = BonusCallback("kernel-exemplar", weight=0.1, gather=1, **settings)
         agent.learn(96, callback=callback)
         assert callback.batch is not None
         assert callback.batch.next_obs["place"].max() == pytest.approx(0.7)
         assert callback.bonuses.std() > 0
-    with pytest.raises(UsageError, match="last_frame=True is for stacks"):
+    with pytest.raises(UsageError, match="last_frame is for stacks"):
         PPO("MultiInputPolicy", Rooms(), n_steps=32, device="cpu").learn(32, callback=BonusCallback("rnd", last_frame=True))
 
 
 def test_a_training_of_one_rollout_has_a_bonus():
     agent = PPO("MlpPolicy", corridors(length=6), n_steps=32, batch_size=64, seed=0, device="cpu")
-    callback = BonusCallback("simhash")
+    callback = BonusCallback("simhash", gather=1)
     agent.learn(64, callback=callback)
     assert callback.bonuses.shape == (32, 2)
     assert callback.bonuses.any()
+
+
+def test_seed_and_device_come_from_the_model():
+    agent = PPO("MlpPolicy", corridors(), n_steps=32, batch_size=64, seed=7, device="cpu")
+    callback = BonusCallback("rnd")
+    agent.learn(64, callback=callback)
+    assert callback.bonus.seed == 7
+    assert callback.bonus.device == agent.device
+    assert callback.explorer.shaper.reward_scale.gamma == agent.gamma
+    chosen = BonusCallback("rnd", seed=3)
+    agent.learn(64, callback=chosen)
+    assert chosen.bonus.seed == 3
+
+
+@pytest.mark.parametrize("weight", [lambda progress: 1.0, "big", np.nan, -0.5])
+def test_a_weight_that_is_none_is_refused_at_once(weight):
+    with pytest.raises(UsageError, match='it must be "auto", a finite number'):
+        BonusCallback(weight=weight)
+
+
+def test_the_weighted_bonus_is_logged_beside_the_reward():
+    """In units of the reward: the sum of an episode's bonuses."""
+    agent = PPO("MlpPolicy", corridors(count=1, length=4), n_steps=64, batch_size=64, seed=0, device="cpu")
+    bonus = LastPlace(agent.observation_space, agent.action_space)
+    bonus.score = lambda batch: (batch.obs[..., 0] >= 2).float()
+    callback = BonusCallback(bonus, weight=0.5, centre="none", scaled=False, gather=1)
+    agent.learn(64, callback=callback, log_interval=1_000)
+    ends = np.flatnonzero(callback.batch.terminated[:, 0])
+    expected = [part.sum() for part in np.split(callback.bonuses[:, 0], ends + 1)[:-1]]
+    assert min(expected) >= 0.5
+    assert callback.metrics["rollout/ep_bonus_mean"] == pytest.approx(np.mean(expected))
+    assert agent.logger.name_to_value["rollout/ep_bonus_mean"] == pytest.approx(np.mean(expected))
+    assert agent.logger.name_to_value["exploration/weight"] == pytest.approx(0.5)
+
+
+def test_a_policy_keeps_seeing_all_of_what_a_bonus_sees_some_of():
+    agent = PPO("MlpPolicy", make_vec_env("Pendulum-v1", 2), n_steps=32, batch_size=64, seed=0, device="cpu")
+    callback = BonusCallback("kernel-exemplar", see=lambda obs: obs[:, :2], gather=1)
+    agent.learn(192, callback=callback)
+    assert agent.rollout_buffer.observations.shape[-1] == 3
+    assert callback.batch.obs.shape == (32, 2, 2)
+    assert callback.bonuses.any()
+
+
+def test_a_stack_of_frames_in_colours_is_told_by_its_wrapper():
+    class Colours(Corridor):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+
+        def _observe(self):
+            return np.full((40, 40, 3), 20 * self.place, np.uint8) + np.arange(3, dtype=np.uint8)
+
+    env = VecFrameStack(DummyVecEnv([Colours] * 2), 4)
+    agent = A2C("CnnPolicy", env, n_steps=16, seed=0, device="cpu", policy_kwargs={"net_arch": [8]})
+    callback = BonusCallback("rnd", last_frame=True)
+    agent.learn(32, callback=callback)
+    assert agent.observation_space.shape == (12, 40, 40)
+    assert callback.batch.obs.shape == (16, 2, 3, 40, 40)
+    assert (callback.batch.obs[..., 0, 0] % 20 == torch.arange(3)).all()
+
+
+def test_an_old_transition_has_lost_its_bonus():
+    """The reward that the buffer holds is the environment's; what a draw adds is of now."""
+    agent = DQN("MlpPolicy", corridors(count=1, length=50), learning_starts=10_000, seed=0, device="cpu")
+    callback = BonusCallback("histogram", weight=1.0, centre="none", scaled=False, gather=100)
+    agent.learn(200, callback=callback)
+    np.random.seed(0)  # noqa: NPY002
+    before = agent.replay_buffer.sample(64)
+    agent.learn(2_000, callback=callback, reset_num_timesteps=False)
+    buffer = agent.replay_buffer
+    assert set(np.unique(buffer.rewards)) <= {0.0, 1.0}
+    batch = buffer.explorer.batch(before.observations.numpy(), before.actions.numpy()[:, 0], before.next_observations.numpy())
+    now = buffer.explorer.rate(batch, np.zeros((1, 64), np.float32)).bonuses
+    assert (now[0] < before.rewards.numpy()[:, 0]).all()
+
+
+def test_the_bonus_lies_beside_the_model(tmp_path):
+    agent = PPO("MlpPolicy", corridors(), n_steps=32, batch_size=64, seed=0, device="cpu")
+    callback = BonusCallback("histogram", gather=1)
+    agent.learn(128, callback=callback)
+    agent.save(tmp_path / "agent.zip")
+    callback.save(tmp_path / "agent.zip")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.bonus", "agent.zip"]
+    again = BonusCallback("histogram", gather=1).load(tmp_path / "agent")
+    agent.learn(64, callback=again, reset_num_timesteps=False)
+    assert len(again.bonus.replay) == 192
+    with pytest.raises(UsageError, match="another value of episodic"):
+        agent.learn(64, callback=BonusCallback("histogram", episodic=False).load(tmp_path / "agent"))
+    with pytest.raises(UsageError, match="There is no checkpoint"):
+        BonusCallback().load(tmp_path / "nothing")

@@ -1,68 +1,48 @@
-"""Stable-Baselines3: a callback that adds any bonus to on-policy training."""
+"""Stable-Baselines3: a callback that adds any bonus to a training, on-policy (PPO, A2C, TRPO, MaskablePPO, RecurrentPPO) and
+off-policy (DQN, QR-DQN, SAC, TD3, TQC; how, is in `ex2.adapters.sb3_replay`)."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
-from ex2.bonus import Bonus, as_bonus
-from ex2.errors import UsageError, missing_extra, unknown
-from ex2.shaping import CENTRES, Shaper, Weight
+from ex2.bonus import Bonus
+from ex2.errors import UsageError, missing_extra
+from ex2.explorer import GATHER, Explorer, check_choices
+from ex2.shaping import Weight
+from ex2.training.checkpoint import load, save
 from ex2.training.returns import Stream
 from ex2.training.rollout import Observations
+from ex2.view import See
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-    from stable_baselines3.common.policies import ActorCriticPolicy
-    from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
+    from stable_baselines3.common.vec_env import unwrap_vec_normalize
+
+    from ex2.adapters.sb3_below import Below, looked_at
+    from ex2.adapters.sb3_replay import with_bonus
+    from ex2.adapters.sb3_values import PolicyValues
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "stable_baselines3":
         raise
     raise missing_extra("sb3", "stable_baselines3") from None
 
-
-def stacked(observations: Sequence[Any]) -> Any:
-    """Observations of several steps, [N, ...] each, as [T, N, ...]; dicts key by key."""
-    if isinstance(observations[0], dict):
-        return {key: stacked([observation[key] for observation in observations]) for key in observations[0]}
-    return np.stack(observations)
-
-
-class PolicyValues(nn.Module):
-    """The critic of a Stable-Baselines3 policy, copied, and from 0."""
-
-    def __init__(self, policy: ActorCriticPolicy) -> None:
-        super().__init__()
-        self.policy = copy.deepcopy(policy)
-        nn.init.zeros_(self.policy.value_net.weight)
-        nn.init.zeros_(self.policy.value_net.bias)
-        asked, _ = self.policy.obs_to_tensor(self.policy.observation_space.sample())
-        weights = list(self.policy.parameters())
-        parts = torch.autograd.grad(self(asked).sum(), weights, allow_unused=True)
-        self._used = [weight for weight, part in zip(weights, parts, strict=True) if part is not None]
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Those that values depend on: of an actor's own layers there is nothing to learn."""
-        return iter(self._used)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.policy.predict_values(observations)
+RECENT = 100  # episodes whose bonuses are reported, as many as Stable-Baselines3 has of rewards
 
 
 class BonusCallback(BaseCallback):
-    """Adds a bonus to the rewards of an on-policy algorithm (TRPO, PPO, A2C), and computes returns and advantages anew.
+    """Adds a bonus to what a model learns from; the environment's own reward stays what is reported and evaluated.
 
-    The environment's own reward is left alone everywhere but in the rollout buffer, so the scores that Stable-Baselines3
-    reports stay the environment's.
+    On-policy it enters the rollout buffer's rewards, and returns and advantages are computed anew. Off-policy it is added to
+    the rewards of a sample when it is drawn. Discount, seed, device and the length of the training come from the model.
 
     Args:
         bonus: a built bonus, or the name of one; the spaces then come from the model, the settings from `settings`.
@@ -70,10 +50,13 @@ class BonusCallback(BaseCallback):
         centre: what is subtracted from the bonuses of a batch: "median", "mean" or "none".
         total_steps: what the weight's schedule runs over; by default, what `learn` was asked for. Who calls `learn` again and
             again must say it, or the bonus ends with each call.
-        last_frame: observations are stacks of frames [frames, height, width], and the bonus sees the last one only.
+        see: what of an observation the bonus sees: a key of a Dict, several, or a function (`ex2.view.View`).
+        last_frame: observations are stacks of frames, and the bonus sees the last one only; its number of channels, where
+            there is no VecFrameStack to tell it and it is not 1.
         episodic: whether the bonus's returns end with an episode; if not, they have a critic of their own
-            (`ex2.training.returns.Stream`).
+            (`ex2.training.returns.Stream`); on-policy only.
         scaled: whether scores are divided by the running deviation of their discounted sums.
+        gather: transitions that a fit waits for, over as many rollouts as it takes (`ex2.explorer`).
 
     After each rollout `metrics` holds what there is to report, and `bonuses` the weighted bonus of each transition [T, N].
     """
@@ -85,171 +68,185 @@ class BonusCallback(BaseCallback):
         *,
         centre: str = "median",
         total_steps: int | None = None,
-        last_frame: bool = False,
+        see: See = None,
+        last_frame: bool | int = False,
         episodic: bool = True,
         scaled: bool = True,
+        gather: int = GATHER,
         **settings: Any,
     ) -> None:
         super().__init__()
-        if centre not in CENTRES:
-            raise unknown("centre", centre, CENTRES)
         self._bonus, self._settings = bonus, settings
-        self.weight = weight if isinstance(weight, Weight) else Weight(start=weight)  # type: ignore[arg-type]
-        self.scaled = scaled
-        self.centre = centre
-        self.total_steps = total_steps
-        self.last_frame = last_frame
-        self.episodic = episodic
-        self.shaper: Shaper | None = None
+        self.weight = check_choices(weight, centre, scaled, gather)
+        self._choices = {"centre": centre, "scaled": scaled, "episodic": episodic, "gather": gather, "see": see}
+        self.total_steps, self.last_frame, self.episodic = total_steps, last_frame, episodic
+        self._explorer: Explorer | None = None
         self.stream: Stream | None = None
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
-        self.batch: Batch | None = None
-        self._asked = 0
         self._streamed: Any = None  # the model whose critic the stream's is a copy of
+        self._saved: dict[str, Any] | None = None  # what is to be gone on from
+        self._episodes = deque[float](maxlen=RECENT)
+        self._reported: dict[str, float] | None = None
+        self._episode: Array = np.zeros(0)  # the bonus of each environment's episode so far
+
+    @property
+    def explorer(self) -> Explorer:
+        """Bonus, scales and weight, once there are spaces: at the start of training."""
+        assert self._explorer is not None, "The training has not begun yet."
+        return self._explorer
 
     @property
     def bonus(self) -> Bonus:
-        """The bonus, once it is built: at the start of training at the latest."""
-        assert isinstance(self._bonus, Bonus)
-        return self._bonus
+        """The bonus, once it is built."""
+        return self.explorer.bonus
+
+    @property
+    def batch(self) -> Batch:
+        """The transitions of the last rollout."""
+        return self.explorer.latest
 
     def _init_callback(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm):
+        model = self.model
+        if not isinstance(model, OnPolicyAlgorithm | OffPolicyAlgorithm):
             raise UsageError(
-                f"BonusCallback works with on-policy algorithms (TRPO, PPO, A2C), not with {type(self.model).__name__}."
+                f"BonusCallback does not know what {type(model).__name__} learns from: it has no buffer of its own."
             )
-        self._normalizer = self._find_normalizer()
-        space = self.model.observation_space if self._normalizer is None else self._normalizer.venv.observation_space
-        if self.last_frame:
-            if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 3:
-                raise UsageError(
-                    f"last_frame=True is for stacks of frames [frames, height, width], not for {space}: leave it out."
-                )
-            space = gymnasium.spaces.Box(space.low[-1:], space.high[-1:], dtype=space.low.dtype.type)
-        self._bonus = as_bonus(self._bonus, space, self.model.action_space, **self._settings)
-        self._settings = {}
-        if self.shaper is None or self.shaper.bonus is not self._bonus:
-            self.shaper = Shaper(self._bonus, self.weight, self.model.gamma, self.centre, self.scaled, self.episodic)
-        if not self.episodic and (self.stream is None or self._streamed is not self.model):
-            policy, self._streamed = self.model.policy, self.model
-            if not isinstance(policy, ActorCriticPolicy) or hasattr(policy, "lstm_actor"):
-                raise UsageError(
-                    f"episodic=False does not work with {type(policy).__name__}: its values need more than observations."
-                )
-            seed = self._bonus.generator.initial_seed()
-            self.stream = Stream(PolicyValues(policy), self.model.gamma, self.model.gae_lambda, seed)
-
-    def _find_normalizer(self) -> VecNormalize | None:
-        """The wrapper that normalises observations, if one does: the bonus then looks below it."""
-        found = unwrap_vec_normalize(self.training_env)
-        if found is None or not found.norm_obs:
-            return None
-        if found is not self.training_env:
-            raise UsageError(
-                f"{type(self.training_env).__name__} is wrapped around a VecNormalize that normalises observations: "
-                "put VecNormalize outermost, or pass it norm_obs=False."
-            )
-        return found
+        on_policy = isinstance(model, OnPolicyAlgorithm)
+        if not on_policy and not self.episodic:
+            raise UsageError(f"episodic=False is for on-policy algorithms, not for {type(model).__name__}: leave it out.")
+        space, frame = looked_at(self.training_env, self.last_frame, inside=on_policy)
+        if self._explorer is None:
+            device = model.device if model.device.type in ("cpu", "cuda") else "cpu"
+            chosen: dict[str, Any] = {"gamma": model.gamma, "seed": model.seed or 0, "device": device}
+            chosen |= self._choices | self._settings
+            self._explorer = Explorer(space, model.action_space, self._bonus, self.weight, last_frame=frame, **chosen)
+        self._below: Below | None = None
+        if isinstance(model, OffPolicyAlgorithm):
+            normalizer = unwrap_vec_normalize(self.training_env)
+            model.replay_buffer = with_bonus(model.replay_buffer, self.explorer, normalizer)
+        else:
+            self._below = Below.under(self.training_env)
+            if not self.episodic and (self.stream is None or self._streamed is not model):
+                seed, self._streamed = self.bonus.generator.initial_seed(), model
+                self.stream = Stream(PolicyValues(model.policy), model.gamma, model.gae_lambda, seed)
+        if self._saved is not None:
+            saved, self._saved = self._saved, None
+            self._load(saved)
 
     def _on_training_start(self) -> None:
-        self._asked = self.locals["total_timesteps"]
+        self.explorer.total_steps = self.total_steps or self.locals["total_timesteps"]
+        self.explorer.steps = self.model.num_timesteps
+        if len(self._episode) != self.training_env.num_envs:
+            self._episode = np.zeros(self.training_env.num_envs)
+        self.explorer.begin()
+
+    def _on_training_end(self) -> None:
+        if self._below is not None:
+            self._below.remove()
 
     def _on_rollout_start(self) -> None:
-        self._after: list[Any] = []
-        self._finals: list[tuple[int, int, Any]] = []  # step, environment and observation of each end of an episode
-        self._rewards: list[Array] = []
-        self._terminated: list[Any] = []
-        self._truncated: list[Any] = []
-        self._first = None if self._normalizer is None else self._normalizer.get_original_obs()
-
-    def _original(self, observation: Any) -> Any:
-        """Observations as the environment gave them: a running normaliser must not move what has been visited.
-
-        Only the last observation of an episode has to be computed back from its normalised form, so it is exact up to
-        VecNormalize's own clipping.
-        """
-        return observation if self._normalizer is None else self._normalizer.get_original_obs()
+        if isinstance(self.model, OnPolicyAlgorithm):
+            self.explorer.reset()
+            self._rewards: list[Array] = []
+            self._dones: list[Array] = []
+            self._before = None if self._below is None else self._below.observations
 
     def _on_step(self) -> bool:
-        done, infos = self.locals["dones"], self.locals["infos"]
-        after = self._original(self.locals["new_obs"])
-        self._refuse_non_finite(after, "observation")
-        truncated = np.zeros_like(done)
-        for index in np.flatnonzero(done):
-            final: Any = infos[index]["terminal_observation"]
-            final = final if self._normalizer is None else self._normalizer.unnormalize_obs(final)
-            self._refuse_non_finite(stacked([final]), "observation", int(index))
-            self._finals.append((len(self._after), int(index), final))
-            truncated[index] = infos[index].get("TimeLimit.truncated", False)
-        self._refuse_non_finite(self.locals["rewards"], "reward")
-        self._rewards.append(self.locals["rewards"].copy())
-        self._truncated.append(truncated)
-        self._terminated.append(done & ~truncated)
-        self._after.append(after)
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            return True
+        done, infos, rewards = (self.locals[name] for name in ("dones", "infos", "rewards"))
+        after = self.locals["new_obs"] if self._below is None else self._below.observations
+        if self._before is None:
+            self._before = mapped(lambda values: values.cpu().numpy(), self.locals["obs_tensor"])
+        before, self._before = self._before, after
+        truncated = np.zeros(done.shape, bool)
+        if done.any():
+            after = mapped(np.array, after)
+            for index in np.flatnonzero(done):
+                info = infos[index]
+                final = info["terminal_observation"] if self._below is None else self._below.finals[int(index)]
+                truncated[index] = info.get("TimeLimit.truncated", False)
+                for key in final if isinstance(final, dict) else [...]:
+                    part, last = (after, final) if key is ... else (after[key], final[key])
+                    part[index] = last
+        actions = self.locals["actions"].reshape(len(done), *(self.model.action_space.shape or ()))
+        rewards = rewards.astype(np.float32)  # a copy: what is expected behind a time limit will be added to them
+        self.explorer.step(before, actions, after, rewards, done & ~truncated, truncated, copy=False)
+        self._rewards.append(rewards)
+        self._dones.append(done)
         return True
 
-    def _refuse_non_finite(self, values: Any, name: str, first: int = 0) -> None:
-        """Names the environment, from `first` on, that gave a number no agent can learn from, before the policy stumbles."""
-        if isinstance(values, dict):
-            for key, part in values.items():
-                self._refuse_non_finite(part, f"{name}[{key!r}]", first)
-            return
-        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-            index = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise UsageError(
-                f"The {name} of environment {first + index} at step {len(self._after)} of the rollout, {self.num_timesteps:,} "
-                f"steps into training, is {values[index]}: environments must give finite numbers."
-            )
-
     def _on_rollout_end(self) -> None:
-        assert isinstance(self.model, OnPolicyAlgorithm)
-        model, buffer = self.model, self.model.rollout_buffer
-        self.batch = self._transitions(buffer)
-        progress = (model.num_timesteps - len(self._rewards) * model.n_envs) / (self.total_steps or self._asked)
-        assert self.shaper is not None
-        own = np.stack(self._rewards)
-        shaped = self.shaper(self.batch, own, progress)
+        if isinstance(self.model, OnPolicyAlgorithm):
+            self._relabel(self.model, self.model.rollout_buffer)
+        if self.explorer.metrics is not self._reported:
+            self._reported = self.explorer.metrics
+            self.metrics = dict(self._reported)
+            if self._episodes:
+                self.metrics["rollout/ep_bonus_mean"] = float(np.mean(self._episodes))
+            for name, value in self.metrics.items():
+                self.logger.record(name, value)
+
+    def _relabel(self, model: OnPolicyAlgorithm, buffer: Any) -> None:
+        """Puts the bonus into the rollout buffer's rewards, and computes returns and advantages anew."""
+        self.explorer.steps = model.num_timesteps - buffer.rewards.size
+        shaped, own = self.explorer.rollout(), np.stack(self._rewards)
         self.bonuses = shaped.bonuses
-        buffer.rewards[:] = shaped.rewards + (buffer.rewards - own)  # beside them, what is expected behind a time limit
-        if self.stream is None:
-            buffer.rewards += self.bonuses
-        buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
+        heard = shaped.rewards if self.stream is not None else shaped.rewards + shaped.bonuses
+        if not np.array_equal(heard, own):
+            # The value behind the last step, as the last advantage holds it: not all algorithms hand it on.
+            last_values = (buffer.advantages[-1] - buffer.rewards[-1] + buffer.values[-1]) / (model.gamma or 1.0)
+            buffer.rewards[:] = heard + (buffer.rewards - own)  # beside them, what is expected behind a time limit
+            buffer.compute_returns_and_advantage(last_values=torch.as_tensor(last_values), dones=self.locals["dones"])
         if self.stream is not None:
-            buffer.advantages += self._stream_advantages(self.bonuses)
-        self.metrics = shaped.metrics | {"entropy": -float(buffer.log_probs.mean())}
-        for name, value in self.metrics.items():
-            self.logger.record(name, value)
+            buffer.advantages += self._stream_advantages(model, self.bonuses)
+        sums = np.cumsum(shaped.bonuses.astype(np.float64) * self.explorer.unit, 0)
+        before = -self._episode
+        for step, index in np.argwhere(np.stack(self._dones)):
+            self._episodes.append(sums[step, index] - before[index])
+            before[index] = sums[step, index]
+        self._episode = sums[-1] - before
 
-    def _transitions(self, buffer: Any) -> Batch:
-        """The transitions of the rollout, as the environment gave them."""
-        assert self.model is not None
-        actions = buffer.actions.reshape(*buffer.actions.shape[:2], *(self.model.action_space.shape or ()))
-        first = self._first if self._first is not None else self._held_first(buffer.observations, self._after[0])
-        seen = stacked([first, *self._after])
-        finals, self._after, self._finals = self._finals, [], []
-        before, after = mapped(lambda x: x[:-1], seen), mapped(lambda x: x[1:].copy() if finals else x[1:], seen)
-        for step, index, final in finals:
-            for key in final if isinstance(final, dict) else [...]:
-                part, last = (after, final) if key is ... else (after[key], final[key])
-                part[step, index] = last
-        if self.last_frame:
-            before, after = before[:, :, -1:], after[:, :, -1:]
-        return Batch.of(before, actions, after, np.stack(self._terminated), np.stack(self._truncated))
-
-    def _held_first(self, held: Any, like: Any) -> Any:
-        """The observations that the rollout began with, in the shape environments give them: a buffer adds a dimension."""
-        if isinstance(held, Mapping):
-            return {key: self._held_first(held[key], like[key]) for key in held}
-        return held[0].reshape(like.shape)
-
-    def _stream_advantages(self, bonuses: Array) -> Array:
+    def _stream_advantages(self, model: OnPolicyAlgorithm, bonuses: Array) -> Array:
         """The advantages of a bonus whose returns go on over the ends of episodes."""
-        assert isinstance(self.model, OnPolicyAlgorithm)
         assert self.stream is not None
-        policy, held = self.model.policy, self.model.rollout_buffer.observations
+        policy, held = model.policy, model.rollout_buffer.observations
         last, _ = policy.obs_to_tensor(self.locals["new_obs"])
         if isinstance(held, dict) or isinstance(last, dict):
             raise UsageError("episodic=False does not take Dict observations: leave it out, or flatten them.")
         rows = torch.as_tensor(held.reshape(-1, *held.shape[2:]), device=policy.device)
         return self.stream.advantages(bonuses, Observations(rows, lambda some: some), last)
+
+    def save(self, path: str | Path) -> None:
+        """Saves all that the bonus knows beside the model: `callback.save("agent")` after `model.save("agent")`."""
+        stream = None if self.stream is None else self.stream.state_dict()
+        episodes = {"finished": list(self._episodes), "running": self._episode}
+        save(beside(path), {"explorer": self.explorer.state_dict(), "stream": stream, "episodes": episodes})
+
+    def load(self, path: str | Path) -> BonusCallback:
+        """Goes on from what `save` wrote; returns itself: `callback=BonusCallback().load("agent")`."""
+        saved = load(beside(path))
+        if self._explorer is None:
+            self._saved = saved
+        else:
+            self._load(saved)
+        return self
+
+    def _load(self, saved: dict[str, Any]) -> None:
+        if (saved["stream"] is None) != (self.stream is None):
+            raise UsageError("The bonus was saved with another value of episodic: give it the one that it was trained with.")
+        self.explorer.load_state_dict(saved["explorer"])
+        if self.stream is not None:
+            self.stream.load_state_dict(saved["stream"])
+        self._episodes.extend(saved["episodes"]["finished"])
+        self._episode = saved["episodes"]["running"]
+
+
+def beside(path: str | Path) -> Path:
+    """Where the bonus of a model lies.
+
+    >>> beside("runs/agent.zip").name
+    'agent.bonus'
+    """
+    return Path(str(path).removesuffix(".zip").removesuffix(".bonus") + ".bonus")

@@ -1,0 +1,127 @@
+"""Stable-Baselines3, off-policy (DQN, QR-DQN, SAC, TD3, TQC): a replay buffer that adds the bonus when a sample is drawn.
+
+The buffer holds the environment's own rewards. A transition that is drawn is rated by the bonus as it is then, so what was new
+once and is familiar now has lost its bonus:
+
+    r' = R / sigma_R  +  0.3 (1 - t) (f(p_now(s)) - centre) / sigma_B
+
+with the weight "auto"; with a number, R + beta (f(p_now(s)) - centre) / sigma_B. The bonus is fitted to transitions as they
+arrive, a thousand at a time (`ex2.explorer`). sigma_R and sigma_B are of the discounted sums along them, in the order that
+they came in and with the scores that they had then: the returns of the agent as it behaves, not of what the buffer holds. The
+centre is the median score of the latest of them, so a state is paid for what it is newer than where the agent goes now, and
+nothing is paid for staying alive. t is the share of the training at the last fit, not when a transition was made: when the
+training ends, the bonus is gone from all that the buffer holds. Before the first fit there is no bonus. Scales move, and a
+Q-function follows them as it follows its targets.
+
+Ends of episodes are the buffer's own: behind a time limit values go on, and with them those of the bonus.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from ex2.arrays import Array
+from ex2.batch import mapped
+from ex2.errors import UsageError, missing_extra
+from ex2.explorer import Explorer
+
+try:
+    from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+    from stable_baselines3.common.vec_env import VecNormalize
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "stable_baselines3":
+        raise
+    raise missing_extra("sb3", "stable_baselines3") from None
+
+
+class BonusReplayBuffer(ReplayBuffer):
+    """A replay buffer that learns with an explorer as transitions arrive, and rates them with it when they are drawn.
+
+    `BonusCallback` puts one in place of the model's own. Pickled (`model.save_replay_buffer`), it holds the transitions only;
+    `BonusCallback.save` keeps the bonus.
+    """
+
+    explorer: Explorer | None = None
+    normalizer: VecNormalize | None = None
+    """What rewards are normalised by when they are drawn; their scale is that of what the agent hears."""
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Array,
+        reward: Array,
+        done: Array,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        super().add(obs, next_obs, action, reward, done, infos)
+        if self.explorer is None:
+            return
+        truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+        heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
+        self.explorer.step(obs, self._unscaled(action), next_obs, heard, done.astype(bool) & ~truncated, truncated)
+        self.explorer.learn()
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
+        """Transitions as the buffer draws them, with the bonus of now in their rewards."""
+        if self.explorer is None:
+            return super().sample(batch_size, env)
+        drawn: Any = super().sample(batch_size)
+        before, after = (mapped(lambda x: x.cpu().numpy(), some) for some in (drawn.observations, drawn.next_observations))
+        rewards = drawn.rewards.cpu().numpy()
+        if env is not None:
+            rewards = env.normalize_reward(rewards)
+        actions = self._unscaled(drawn.actions.cpu().numpy())
+        batch = self.explorer.batch(self._shaped_as(before), actions, self._shaped_as(after))
+        shaped = self.explorer.rate(batch, rewards.reshape(1, -1))
+        heard = self._sent((shaped.rewards + shaped.bonuses).reshape(-1, 1).astype(np.float32))
+        if env is None:
+            return type(drawn)(drawn.observations, drawn.actions, drawn.next_observations, drawn.dones, heard)
+        seen = (mapped(self._sent, env.normalize_obs(some)) for some in (before, after))
+        return type(drawn)(next(seen), drawn.actions, next(seen), drawn.dones, heard)
+
+    def _sent(self, array: Array) -> torch.Tensor:
+        return self.to_torch(array)
+
+    def _shaped_as(self, observations: Any) -> Any:
+        """Observations [B, ...] in the shape of their space: a buffer gives numbers a dimension."""
+        if isinstance(observations, dict):
+            assert isinstance(self.observation_space, spaces.Dict)
+            shapes = {key: space.shape or () for key, space in self.observation_space.spaces.items()}
+            return {key: values.reshape(len(values), *shapes[key]) for key, values in observations.items()}
+        return observations.reshape(len(observations), *(self.observation_space.shape or ()))
+
+    def _unscaled(self, actions: Array) -> Array:
+        """Actions [B, ...] in the units of their space: buffers hold those of a Box from -1 to 1."""
+        actions = actions.reshape(len(actions), *(self.action_space.shape or ()))
+        if isinstance(self.action_space, spaces.Box):
+            low, high = self.action_space.low, self.action_space.high
+            actions = low + 0.5 * (actions + 1.0) * (high - low)
+        return actions
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("explorer", "normalizer")}
+
+
+class BonusDictReplayBuffer(BonusReplayBuffer, DictReplayBuffer):
+    """The same of Dict observations."""
+
+
+def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecNormalize | None) -> BonusReplayBuffer:
+    """A model's replay buffer with all that it holds, as one that adds a bonus."""
+    if not isinstance(buffer, BonusReplayBuffer):
+        kinds: dict[Any, type[BonusReplayBuffer]] = {ReplayBuffer: BonusReplayBuffer, DictReplayBuffer: BonusDictReplayBuffer}
+        if type(buffer) not in kinds:
+            raise UsageError(
+                f"A bonus works with ReplayBuffer and DictReplayBuffer, not with {type(buffer).__name__}: leave out n_steps "
+                "and replay_buffer_class, or derive yours from ex2.adapters.sb3_replay.BonusReplayBuffer."
+            )
+        held, kind = vars(buffer), kinds[type(buffer)]
+        buffer = kind.__new__(kind)
+        vars(buffer).update(held)
+    buffer.explorer, buffer.normalizer = explorer, normalizer
+    return buffer

@@ -1,0 +1,342 @@
+"""For loops of one's own, and for every adapter: from steps of environments to what an agent learns from.
+
+    explorer = Explorer.of(envs, total_steps=1_000_000)
+    ...
+        explorer.step(obs, action, next_obs, reward, terminated, truncated, infos)    # after each envs.step
+    ...
+    shaped = explorer.rollout()    # before advantages are computed: shaped.rewards and shaped.bonuses, [T, N]
+
+**When a bonus learns.** Models, scales and the weight move only when the bonus is fitted: as soon as `gather` transitions have
+come together since the last time. A rollout that completes them is rated as the paper does it: fit, score, remember. Any other,
+such as A2C's 5 steps, is rated at once by what the last fit left: its model, its centre, its scales and its weight; until the
+first fit there is no bonus, and rewards are the environment's own. Sums for the scales run over all that was gathered, so they
+are of returns, however short the rollouts. Counts within an episode (`ex2.episodic`) are for rollouts that are rated as a whole:
+with shorter ones, or where transitions are rated later, there are none. A reward that says something new (the first that differs, the first end of an
+episode, one larger than any return before) does not wait: the bonus is fitted at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Self
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from ex2.arrays import Array
+from ex2.batch import Batch, leaves, mapped
+from ex2.bonus import Bonus, as_bonus
+from ex2.errors import UsageError, unknown
+from ex2.shaping import CENTRES, Shaped, Shaper, Weight, check_scaled
+from ex2.view import See, View, copied
+
+GATHER = 1_000  # transitions that a fit waits for: fewer make all that follows look new, and its scale too large
+
+
+def as_weight(weight: float | str | Weight) -> Weight:
+    """A weight from a number, "auto" or a schedule.
+
+    >>> as_weight(-1)
+    Traceback (most recent call last):
+    ex2.errors.UsageError: weight=-1 is none: it must be "auto", a finite number of at least 0, or a schedule, ex2.Weight(...).
+    """
+    if isinstance(weight, Weight):
+        return weight
+    try:
+        return Weight(start=weight)  # type: ignore[arg-type]
+    except UsageError:
+        raise UsageError(
+            f'weight={weight!r} is none: it must be "auto", a finite number of at least 0, or a schedule, ex2.Weight(...).'
+        ) from None
+
+
+def check_choices(weight: float | str | Weight, centre: str, scaled: bool, gather: int) -> Weight:
+    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+    if centre not in CENTRES:
+        raise unknown("centre", centre, CENTRES)
+    if not isinstance(gather, int) or isinstance(gather, bool) or gather < 1:
+        raise UsageError(f"gather={gather!r} must be a whole number of at least 1: the transitions that a fit waits for.")
+    found = as_weight(weight)
+    check_scaled(found, scaled)
+    return found
+
+
+class Explorer:
+    """Shows steps to a bonus and gives what an agent learns from: rewards and weighted bonuses on one scale.
+
+    Args:
+        observation_space, action_space: of one environment.
+        bonus: a built bonus, or the name of one, whose settings are `settings`.
+        weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
+        gamma: the agent's discount.
+        total_steps: of the training, over all environments, which the weight falls over; without it, it does not fall.
+        see, last_frame: what of an observation the bonus sees (`ex2.view.View`).
+        centre: what is subtracted from the scores of a batch: "median", "mean" or "none".
+        scaled: whether scores are divided by the running deviation of their discounted sums.
+        episodic: whether the agent's returns of the bonus end with an episode.
+        gather: how many transitions a fit waits for, see the top of this file.
+        autoreset: what `step` is told after an end of an episode, a mode of Gymnasium's; with None, `next_obs` is always the
+            observation that the action led to.
+        seed, device: of a bonus that is built by name.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        bonus: Bonus | str = "kernel-exemplar",
+        weight: float | str | Weight = "auto",
+        *,
+        gamma: float = 0.99,
+        total_steps: int | None = None,
+        see: See = None,
+        last_frame: bool | int = False,
+        centre: str = "median",
+        scaled: bool = True,
+        episodic: bool = True,
+        gather: int = GATHER,
+        autoreset: AutoresetMode | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        **settings: Any,
+    ) -> None:
+        beta = check_choices(weight, centre, scaled, gather)
+        self.view = View(observation_space, see, last_frame)
+        built = {} if isinstance(bonus, Bonus) else {"seed": seed, "device": device}
+        self.bonus = as_bonus(bonus, self.view.space, action_space, **built, **settings)
+        self.shaper = Shaper(self.bonus, beta, gamma, centre, scaled, episodic)
+        self.action_space, self.gather, self.autoreset, self.total_steps = action_space, gather, autoreset, total_steps
+        self.steps = 0  # of all environments, those before the training included
+        self.metrics: dict[str, float] = {}
+        self._heard, self._factor, self._centre = 1.0, 0.0, 0.0  # what the last fit left
+        self._rows: list[Row] = []  # steps since the last fit
+        self._told = 0  # of these, those of rollouts that are done
+        self._seams: list[int] = []  # rows that need not begin where the one before ended
+        self._news = False
+        self._ended: Array | None = None  # environments whose next step is a reset
+        self._all: Array | None = None  # a mask of all environments
+        self._latest: list[Row] = []  # the last rollout
+        self._fitted: Row | None = None  # the last step that was fitted to
+
+    @classmethod
+    def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
+        """An explorer for the environments of a Gymnasium vector; it reads their spaces and their autoreset mode."""
+        mode = envs.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise UsageError(
+                f"{envs} does not say in its metadata what it does when an episode ends (autoreset_mode is {mode!r}): pass "
+                "spaces and autoreset=gymnasium.vector.AutoresetMode... to Explorer itself."
+            )
+        spaces_of = (envs.single_observation_space, envs.single_action_space)
+        return cls(*spaces_of, *positional, **({"autoreset": mode} | keywords))
+
+    @property
+    def progress(self) -> float:
+        """The share of the training that is done."""
+        return min(self.steps / self.total_steps, 1.0) if self.total_steps else 0.0
+
+    @property
+    def unit(self) -> float:
+        """What bonuses are multiplied by to be in units of the reward."""
+        return self.shaper.unit if self.shaper.weight.auto else 1.0
+
+    @property
+    def latest(self) -> Batch:
+        """The transitions of the last rollout."""
+        return _batch(self._latest)
+
+    def begin(self) -> None:
+        """What follows need not go on where the last step ended."""
+        self._seams.append(len(self._rows))
+
+    def reset(self) -> None:
+        """All environments were reset: no step that follows is one of their own resets. Steps of no rollout are forgotten."""
+        self._ended = None
+        del self._rows[self._told :]
+        self.begin()
+
+    def step(
+        self,
+        obs: Any,
+        action: Any,
+        next_obs: Any,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        infos: Mapping[str, Any] | None = None,
+        *,
+        copy: bool = True,
+    ) -> None:
+        """Takes one step of all environments, [N, ...], as they returned it; without `copy`, it is not written over later."""
+        row = [self.view(obs), action, self.view(next_obs), terminated, truncated, rewards]
+        before, action, after, terminated, truncated, rewards = map(copied, row) if copy else row
+        mask = self._all
+        if mask is None or len(mask) != len(rewards):
+            mask = self._all = np.ones(len(rewards), bool)
+        if self.autoreset is AutoresetMode.NEXT_STEP:
+            mask = mask if self._ended is None else ~self._ended
+            self._ended = terminated.astype(bool) | truncated.astype(bool)
+        elif self.autoreset is AutoresetMode.SAME_STEP:
+            ended = terminated.astype(bool) | truncated.astype(bool)
+            if ended.any():
+                self._put_finals(after, infos or {}, ended)
+        self._refuse_non_finite(after, "observation")
+        self._refuse_non_finite(rewards, "reward")
+        self._rows.append((before, action, after, terminated, truncated, mask, rewards))
+
+    def _refuse_non_finite(self, values: Any, name: str) -> None:
+        """Names the environment that gave a number no agent can learn from, before a policy stumbles over it."""
+        if isinstance(values, np.ndarray):
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                index, step = int(np.argwhere(~np.isfinite(values))[0][0]), len(self._rows) - self._told
+                raise UsageError(
+                    f"The {name} of environment {index} at step {step} of the rollout, {self.steps + step * len(values):,} "
+                    f"steps into training, is {values[index]}: environments must give finite numbers."
+                )
+        elif isinstance(values, Mapping):
+            for key, part in values.items():
+                self._refuse_non_finite(part, f"{name}[{key!r}]")
+
+    def _put_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> None:
+        """Where an episode ended, the observation it ended with in place of the one that the next begins with."""
+        finals = infos.get("final_obs", infos.get("final_observation"))
+        if finals is None:
+            raise UsageError(
+                "An episode has ended and infos hold no final_obs, as they do with SAME_STEP autoreset: pass step the infos of "
+                "the environments."
+            )
+        for index in np.flatnonzero(ended):
+            one = mapped(itemgetter(index), finals)
+            _put(after, int(index), self.view(mapped(lambda values: np.asarray(values)[None], one)))
+
+    def rollout(self) -> Shaped:
+        """What the agent learns from the steps since the last call, [T, N]."""
+        self._latest = self._rows[self._told :]
+        if not self._latest:
+            raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
+        rewards = np.stack([row[-1] for row in self._latest])
+        if rewards.size < self.gather:
+            self.shaper.counts = None
+        whole = self._learn()
+        if whole is not None:
+            return Shaped(self._heard * rewards, whole.bonuses[-len(rewards) :], self.metrics)
+        if not self._factor:
+            return Shaped(self._heard * rewards, np.zeros(rewards.shape, np.float32), self.metrics)
+        return self.rate(self.latest, rewards)
+
+    def shape(self, batch: Batch, rewards: Array) -> Shaped:
+        """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them."""
+        self.bonus.check(batch)
+        for step in range(len(rewards)):
+            fields = (mapped(itemgetter(step), mapped(np.asarray, field)) for field in vars(batch).values())
+            self._rows.append((*fields, rewards[step]))
+        return self.rollout()
+
+    def learn(self) -> None:
+        """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
+        self.shaper.counts = None
+        if len(self._rows) > self._told:
+            self._learn()
+
+    def _learn(self) -> Shaped | None:
+        """Takes what is new among the rows; fits the bonus to all of them, if they are enough or say something new."""
+        new, progress = self._rows[self._told :], self.progress
+        width, before = len(new[0][-1]), len(self._rows[0][-1])
+        if width != before:
+            raise UsageError(f"There were {before} environments and now are {width}: keep to one number.")
+        self._told = len(self._rows)
+        self.steps += len(new) * width
+        self._news = self._news or any(self._is_news(row) for row in new)
+        if not self._news and len(self._rows) * width < self.gather:
+            return None
+        rows, seams = self._rows, self._seams
+        self._rows, self._seams, self._told, self._news = [], [], 0, False
+        if self._fitted is None or any(_apart(self._fitted, rows[0])):
+            self.shaper.restart()
+        self._fitted = rows[-1]
+        shaped = self.shaper(_batch(rows, seams), np.stack([row[-1] for row in rows]), progress)
+        self._heard, self._factor, self._centre = shaped.heard, shaped.factor, shaped.centre
+        self.metrics = {f"exploration/{name.removeprefix('bonus/')}": value for name, value in shaped.metrics.items()}
+        return shaped
+
+    def rate(self, batch: Batch, rewards: Array) -> Shaped:
+        """What the agent would learn from transitions now, by what the last fit left. Changes nothing."""
+        scores = (self.bonus.score(batch) - self._centre).numpy() if self._factor else np.zeros(rewards.shape)
+        bonuses = np.where(batch.mask.numpy(), self._factor * scores, 0.0).astype(np.float32)
+        return Shaped(self._heard * rewards, bonuses, self.metrics)
+
+    def batch(self, obs: Any, action: Any, next_obs: Any, terminated: Any = None, truncated: Any = None) -> Batch:
+        """Transitions [B, ...] of no order in time, as a batch [1, B] of what the bonus sees."""
+        before, after = (mapped(lambda values: np.asarray(values)[None], self.view(some)) for some in (obs, next_obs))
+        flags = [None if flag is None else np.asarray(flag)[None] for flag in (terminated, truncated)]
+        return Batch.of(before, np.asarray(action)[None], after, *flags)
+
+    def _is_news(self, row: Row) -> bool:
+        """Whether rewards say what they have not said before."""
+        *_, terminated, _, mask, rewards = row
+        shaper = self.shaper
+        if not shaper.weight.auto or not shaper.reward_scale.count:  # else rewards are heard as they are
+            return False
+        if not shaper.telling and ((terminated & mask).any() or ((rewards != shaper.only) & mask).any()):
+            return True
+        return bool(np.abs(rewards).max() > shaper.reward_scale.largest)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that later answers depend on."""
+        return {
+            "bonus": self.bonus.state_dict(),
+            "shaper": self.shaper.state_dict(),
+            "last": {"heard": self._heard, "factor": self._factor, "centre": self._centre},
+            "rows": list(_stacked(self._rows)) if self._rows else None,
+            "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": self._seams},
+            "metrics": dict(self.metrics),
+            "ended": self._ended,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from where `state_dict` was called."""
+        self.bonus.load_state_dict(state["bonus"])
+        self.shaper.load_state_dict(state["shaper"])
+        self._heard, self._factor, self._centre = (float(state["last"][name]) for name in ("heard", "factor", "centre"))
+        rows, counts = state["rows"], state["counts"]
+        held = range(0 if rows is None else len(rows[-1]))
+        self._rows = [tuple(mapped(itemgetter(step), field) for field in rows) for step in held]
+        self.steps, self._told, self._news = int(counts["steps"]), int(counts["told"]), bool(counts["news"])
+        self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), state["ended"]
+
+
+Row = tuple[Any, ...]
+"""One step [N, ...]: observations, actions, next observations, terminated, truncated, mask, rewards."""
+
+
+def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
+    """Steps as transitions. Where one of the `seams` does not begin where the step before ended, an episode was cut."""
+    before, action, after, terminated, truncated, mask, _ = _stacked(rows)
+    truncated = truncated.astype(bool)
+    places = np.array(sorted({seam for seam in seams if 0 < seam < len(rows)}), int)
+    if len(places):
+        pairs = zip(leaves(after), leaves(before), strict=True)
+        apart = [(a[places - 1] != b[places]).reshape(*mask[places].shape, -1).any(-1) for a, b in pairs]
+        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1].astype(bool)
+    return Batch.of(before, action, after, terminated, truncated, mask)
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    """Arrays [N, ...] of several steps as [T, N, ...]; dicts and tuples part by part."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {key: _stacked([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked(some) for some in zip(*parts, strict=True))
+    return np.stack(parts)
+
+
+def _put(into: Any, index: int, one: Any) -> None:
+    """Writes one observation, [1, ...], at an index of several."""
+    for key in into if isinstance(into, Mapping) else range(len(into)) if isinstance(into, tuple) else ():
+        _put(into[key], index, one[key])
+    if isinstance(into, np.ndarray):
+        into[index] = one[0]

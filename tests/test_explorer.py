@@ -1,0 +1,124 @@
+"""One object for loops of one's own: when it fits, what is heard in between, what it refuses."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from walk import Known, Walk
+
+from conftest import BUTTONS, VECTOR
+from ex2 import Explorer, UsageError
+
+
+def explorer(bonus="histogram", **settings):
+    return Explorer(VECTOR, BUTTONS, bonus, **settings)
+
+
+def steps(told, count, rewards=0.0, envs=2, seed=0, terminated=False):
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        before, after = random.uniform(-1, 1, (2, envs, 2)).astype(np.float32)
+        ends = np.full(envs, terminated)
+        told.step(before, np.zeros(envs, int), after, np.full(envs, rewards), ends, np.zeros(envs, bool))
+
+
+def test_short_rollouts_are_gathered_for_a_fit():
+    told = explorer(gather=100)
+    for rollout in range(1, 21):
+        steps(told, 5, seed=rollout)
+        told.rollout()
+        assert len(told.bonus.replay) == (rollout * 10) // 100 * 100
+
+
+def test_in_between_rollouts_are_rated_by_what_the_last_fit_left():
+    told = explorer(gather=100, weight=1.0, bins=3)
+    for seed in (1, 2):
+        steps(told, 50, rewards=1.0, seed=seed)
+        fitted = told.rollout()
+    assert fitted.bonuses.any()
+    before = told.bonus.state_dict()["replay"]["rows"].clone()
+    steps(told, 5, rewards=3.0, seed=9)
+    rated = told.rollout()
+    assert rated.bonuses.any()
+    assert rated.rewards.tolist() == [[3.0, 3.0]] * 5
+    assert (told.bonus.state_dict()["replay"]["rows"] == before).all()
+    factor = told.metrics["exploration/weight"]
+    scores = told.bonus.score(told.latest).numpy()
+    apart = rated.bonuses - factor * scores
+    assert np.allclose(apart, apart[0, 0], atol=1e-5)  # all but the centre
+
+
+def test_before_the_first_fit_rewards_are_the_environments_own():
+    told = explorer(gather=100)
+    steps(told, 5, rewards=-7.0)
+    shaped = told.rollout()
+    assert (shaped.rewards == -7.0).all()
+    assert not shaped.bonuses.any()
+
+
+@pytest.mark.parametrize("news", [{"rewards": 5.0}, {"terminated": True}])
+def test_a_reward_that_says_something_new_is_not_kept_waiting(news):
+    """Rewards that were all the same are left out; the first that is not has to be heard."""
+    told = explorer(gather=100)
+    for seed in (1, 2):
+        steps(told, 50, rewards=-1.0, seed=seed)
+        told.rollout()
+    steps(told, 5, rewards=-1.0, seed=3)
+    assert not told.rollout().rewards.any()
+    steps(told, 1, **({"rewards": -1.0} | news), seed=4)
+    assert told.rollout().rewards.any()
+
+
+def test_a_cut_episode_has_no_neighbours_across_it():
+    walk = Walk()
+    known = Known(walk.observation_space, walk.action_space)
+    told = Explorer(walk.observation_space, walk.action_space, known, gather=8)
+    for place in (0, 1, 4, 5):  # between the second and the third somebody has reset the environment
+        if place == 4:
+            told.rollout()
+            told.begin()
+        row = (np.full((2, 1), float(number), np.float32) for number in (place, place + 1))
+        told.step(next(row), np.ones(2, int), next(row), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool))
+    told.rollout()
+    (batch,) = known.fitted
+    assert batch.truncated.tolist() == [[False, False], [True, True], [False, False], [False, False]]
+
+
+def test_what_cannot_be_told_is_refused():
+    told = explorer()
+    with pytest.raises(UsageError, match="There is no step to learn from"):
+        told.rollout()
+    with pytest.raises(UsageError, match="The reward of environment 0 at step 0 of the rollout, 0 steps into training, is nan"):
+        steps(told, 1, rewards=np.nan)
+    steps(told, 3)
+    told.rollout()
+    steps(told, 3, envs=4)
+    with pytest.raises(UsageError, match="There were 2 environments and now are 4"):
+        told.rollout()
+    same = explorer(autoreset=AutoresetMode.SAME_STEP)
+    with pytest.raises(UsageError, match="infos hold no final_obs"):
+        steps(same, 1, terminated=True)
+    envs = gymnasium.make_vec("CartPole-v1", 2)
+    envs.metadata = {}
+    with pytest.raises(UsageError, match="does not say in its metadata"):
+        Explorer.of(envs)
+    with pytest.raises(UsageError, match="gather=0 must be a whole number"):
+        explorer(gather=0)
+
+
+@pytest.mark.parametrize("weight", [lambda progress: 1.0, "big", np.nan, -1, None, True, [1.0]])
+def test_a_weight_that_is_none_gets_a_clear_word(weight):
+    with pytest.raises(UsageError, match=r'is none: it must be "auto", a finite number of at least 0, or a schedule'):
+        explorer(weight=weight)
+
+
+def test_the_weight_falls_over_the_whole_training():
+    told, weights = explorer(gather=1, total_steps=400), []
+    for seed in range(4):
+        steps(told, 50, seed=seed)
+        told.rollout()
+        weights.append(told.metrics["exploration/weight"] * told.metrics["exploration/scale"])
+    assert np.allclose(weights[1:], [0.225, 0.15, 0.075], atol=1e-6)
+    assert told.progress == 1.0
