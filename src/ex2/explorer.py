@@ -119,7 +119,7 @@ class Explorer:
         self._ended: Array | None = None  # environments whose next step is a reset
         self._all: Array | None = None  # a mask of all environments
         self._latest: list[Row] = []  # the last rollout
-        self._fitted: Row | None = None  # the last step that was fitted to
+        self._last: tuple[Any, Array] | None = None  # what the last fit's steps ended with, and which environments' episodes
 
     @classmethod
     def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
@@ -254,9 +254,9 @@ class Explorer:
             return None
         rows, seams = self._rows, self._seams
         self._rows, self._seams, self._told, self._news = [], [], 0, False
-        if self._fitted is None or any(_apart(self._fitted, rows[0])):
-            self.shaper.restart()
-        self._fitted = rows[-1]
+        if self._last is not None and (_apart(self._last[0], rows[0][0], (width,)) & ~self._last[1]).any():
+            self.shaper.restart()  # environments were reset in between
+        self._last = rows[-1][2], rows[-1][3] | rows[-1][4] | ~rows[-1][5]
         shaped = self.shaper(_batch(rows, seams), np.stack([row[-1] for row in rows]), progress)
         self._heard, self._factor, self._centre = shaped.heard, shaped.factor, shaped.centre
         self.metrics = {f"exploration/{name.removeprefix('bonus/')}": value for name, value in shaped.metrics.items()}
@@ -294,6 +294,7 @@ class Explorer:
             "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": self._seams},
             "metrics": dict(self.metrics),
             "ended": self._ended,
+            "last_step": None if self._last is None else list(self._last),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -306,6 +307,7 @@ class Explorer:
         self._rows = [tuple(mapped(itemgetter(step), field) for field in rows) for step in held]
         self.steps, self._told, self._news = int(counts["steps"]), int(counts["told"]), bool(counts["news"])
         self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), state["ended"]
+        self._last = None if state["last_step"] is None else tuple(state["last_step"])
 
 
 Row = tuple[Any, ...]
@@ -318,10 +320,15 @@ def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
     truncated = truncated.astype(bool)
     places = np.array(sorted({seam for seam in seams if 0 < seam < len(rows)}), int)
     if len(places):
-        pairs = zip(leaves(after), leaves(before), strict=True)
-        apart = [(a[places - 1] != b[places]).reshape(*mask[places].shape, -1).any(-1) for a, b in pairs]
-        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1].astype(bool)
+        apart = _apart(mapped(itemgetter(places - 1), after), mapped(itemgetter(places), before), mask[places].shape)
+        truncated[places - 1] |= apart & ~terminated[places - 1].astype(bool)
     return Batch.of(before, action, after, terminated, truncated, mask)
+
+
+def _apart(after: Any, before: Any, shape: tuple[int, ...]) -> Array:
+    """Where observations of one step do not end where those of the next begin, in leading dimensions of this shape."""
+    pairs = zip(leaves(after), leaves(before), strict=True)
+    return np.any([(one != other).reshape(*shape, -1).any(-1) for one, other in pairs], axis=0)
 
 
 def _stacked(parts: Sequence[Any]) -> Any:
