@@ -171,16 +171,15 @@ class Explorer:
         """Takes one step of all environments, [N, ...], as they returned it; without `copy`, it is not written over later."""
         row = [self.view(obs), action, self.view(next_obs), terminated, truncated, rewards]
         before, action, after, terminated, truncated, rewards = map(copied, row) if copy else row
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         mask = self._all
         if mask is None or len(mask) != len(rewards):
             mask = self._all = np.ones(len(rewards), bool)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             mask = mask if self._ended is None else ~self._ended
-            self._ended = terminated.astype(bool) | truncated.astype(bool)
-        elif self.autoreset is AutoresetMode.SAME_STEP:
-            ended = terminated.astype(bool) | truncated.astype(bool)
-            if ended.any():
-                self._put_finals(after, infos or {}, ended)
+            self._ended = terminated | truncated
+        elif self.autoreset is AutoresetMode.SAME_STEP and (terminated | truncated).any():
+            self._put_finals(after, infos or {}, terminated | truncated)
         self._refuse_non_finite(after, "observation")
         self._refuse_non_finite(rewards, "reward")
         self._rows.append((before, action, after, terminated, truncated, mask, rewards))
@@ -244,7 +243,7 @@ class Explorer:
             raise UsageError(f"There were {before} environments and now are {width}: keep to one number.")
         self._told = len(self._rows)
         self.steps += len(new) * width
-        self._news = self._news or any(self._is_news(row) for row in new)
+        self._news = self._news or self._is_news(new)
         if not self._news and len(self._rows) * width < self.gather:
             return None
         rows, seams = self._rows, self._seams
@@ -266,15 +265,16 @@ class Explorer:
         flags = [None if flag is None else np.asarray(flag)[None] for flag in (terminated, truncated)]
         return Batch.of(before, np.asarray(action)[None], after, *flags)
 
-    def _is_news(self, row: Row) -> bool:
+    def _is_news(self, rows: Sequence[Row]) -> bool:
         """Whether rewards say what they have not said before."""
-        *_, terminated, _, mask, rewards = row
         shaper = self.shaper
         if not shaper.weight.auto or not shaper.reward_scale.count:  # else rewards are heard as they are
             return False
-        if not shaper.telling and ((terminated & mask).any() or ((rewards != shaper.only) & mask).any()):
+        if np.abs([row[-1] for row in rows]).max() > shaper.reward_scale.largest:
             return True
-        return bool(np.abs(rewards).max() > shaper.reward_scale.largest)
+        if shaper.telling:
+            return False
+        return any(((terminated | (rewards != shaper.only)) & mask).any() for *_, terminated, _, mask, rewards in rows)
 
     def state_dict(self) -> dict[str, Any]:
         """All that later answers depend on."""
@@ -307,12 +307,11 @@ Row = tuple[Any, ...]
 def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
     """Steps as transitions. Where one of the `seams` does not begin where the step before ended, an episode was cut."""
     before, action, after, terminated, truncated, mask, _ = _stacked(rows)
-    truncated = truncated.astype(bool)
     places = np.array(sorted({seam for seam in seams if 0 < seam < len(rows)}), int)
     if len(places):
         pairs = zip(leaves(after), leaves(before), strict=True)
         apart = [(a[places - 1] != b[places]).reshape(*mask[places].shape, -1).any(-1) for a, b in pairs]
-        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1].astype(bool)
+        truncated[places - 1] |= np.any(apart, 0) & ~terminated[places - 1]
     return Batch.of(before, action, after, terminated, truncated, mask)
 
 
