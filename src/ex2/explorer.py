@@ -10,9 +10,10 @@
 come together since the last time. A rollout that completes them is rated as the paper does it: fit, score, remember. Any other,
 such as A2C's 5 steps, is rated at once by what the last fit left: its model, its centre, its scales and its weight; until the
 first fit there is no bonus, and rewards are the environment's own. Sums for the scales run over all that was gathered, so they
-are of returns, however short the rollouts. Counts within an episode (`ex2.episodic`) are for rollouts that are rated as a whole:
-with shorter ones, or where transitions are rated later, there are none. A reward that says something new (the first that differs, the first end of an
-episode, one larger than any return before) does not wait: the bonus is fitted at once.
+are of returns, however short the rollouts. A reward that says something new (the first that differs, the first end of an
+episode, one larger than any return before) does not wait: the bonus is fitted at once. Counts within an episode
+(`ex2.episodic`) are for rollouts that are rated as a whole: with shorter ones, or where transitions are rated later, there are
+none.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Explorer:
         self._ended: Array | None = None  # environments whose next step is a reset
         self._all: Array | None = None  # a mask of all environments
         self._latest: list[Row] = []  # the last rollout
-        self._last: tuple[Any, Array] | None = None  # what the last fit's steps ended with, and which environments' episodes
+        self._last: tuple[Any, Array] | None = None  # what the last fit's steps ended with, and where episodes did
 
     @classmethod
     def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
@@ -173,16 +174,15 @@ class Explorer:
         """Takes one step of all environments, [N, ...], as they returned it; without `copy`, it is not written over later."""
         row = [self.view(obs), action, self.view(next_obs), terminated, truncated, rewards]
         before, action, after, terminated, truncated, rewards = map(copied, row) if copy else row
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         mask = self._all
         if mask is None or len(mask) != len(rewards):
             mask = self._all = np.ones(len(rewards), bool)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             mask = mask if self._ended is None else ~self._ended
-            self._ended = terminated.astype(bool) | truncated.astype(bool)
-        elif self.autoreset is AutoresetMode.SAME_STEP:
-            ended = terminated.astype(bool) | truncated.astype(bool)
-            if ended.any():
-                self._put_finals(after, infos or {}, ended)
+            self._ended = terminated | truncated
+        elif self.autoreset is AutoresetMode.SAME_STEP and (terminated | truncated).any():
+            self._put_finals(after, infos or {}, terminated | truncated)
         self._refuse_non_finite(after, "observation")
         self._refuse_non_finite(rewards, "reward")
         self._rows.append((before, action, after, terminated, truncated, mask, rewards))
@@ -249,7 +249,7 @@ class Explorer:
             raise UsageError(f"There were {before} environments and now are {width}: keep to one number.")
         self._told = len(self._rows)
         self.steps += len(new) * width
-        self._news = self._news or any(self._is_news(row) for row in new)
+        self._news = self._news or self._is_news(new)
         if not self._news and len(self._rows) * width < self.gather:
             return None
         rows, seams = self._rows, self._seams
@@ -274,15 +274,16 @@ class Explorer:
         flags = [None if flag is None else np.asarray(flag)[None] for flag in (terminated, truncated)]
         return Batch.of(before, np.asarray(action)[None], after, *flags)
 
-    def _is_news(self, row: Row) -> bool:
+    def _is_news(self, rows: Sequence[Row]) -> bool:
         """Whether rewards say what they have not said before."""
-        *_, terminated, _, mask, rewards = row
         shaper = self.shaper
         if not shaper.weight.auto or not shaper.reward_scale.count:  # else rewards are heard as they are
             return False
-        if not shaper.telling and ((terminated & mask).any() or ((rewards != shaper.only) & mask).any()):
+        if np.abs([row[-1] for row in rows]).max() > shaper.reward_scale.largest:
             return True
-        return bool(np.abs(rewards).max() > shaper.reward_scale.largest)
+        if shaper.telling:
+            return False
+        return any(((terminated | (rewards != shaper.only)) & mask).any() for *_, terminated, _, mask, rewards in rows)
 
     def state_dict(self) -> dict[str, Any]:
         """All that later answers depend on."""
@@ -317,11 +318,10 @@ Row = tuple[Any, ...]
 def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
     """Steps as transitions. Where one of the `seams` does not begin where the step before ended, an episode was cut."""
     before, action, after, terminated, truncated, mask, _ = _stacked(rows)
-    truncated = truncated.astype(bool)
     places = np.array(sorted({seam for seam in seams if 0 < seam < len(rows)}), int)
     if len(places):
         apart = _apart(mapped(itemgetter(places - 1), after), mapped(itemgetter(places), before), mask[places].shape)
-        truncated[places - 1] |= apart & ~terminated[places - 1].astype(bool)
+        truncated[places - 1] |= apart & ~terminated[places - 1]
     return Batch.of(before, action, after, terminated, truncated, mask)
 
 
