@@ -224,15 +224,28 @@ class Shaper:
         if scores.any():  # there is no bonus before enough was seen
             half_life = math.inf if self.telling and self.reward_scale.deviation else HALF_LIFE
             self.bonus_scale.update(scores, mask, ends if self.episodic else None, half_life)
+        heard, factor = self._factors(scores, progress)
         unit = self.unit if self.weight.auto else 1.0
-        beta = self.weight.at(min(progress, 1.0))
-        factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
         metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": factor * unit} | fitted
         metrics |= {"scale": self.bonus_scale.deviation, "reward_scale": self.reward_scale.deviation}
         metrics["seconds"] = time.perf_counter() - started
         reported = {f"bonus/{name}": value for name, value in metrics.items()}
-        heard = 0.0 if self.weight.auto and not self.telling and scores.any() else 1.0 / unit
-        return Shaped((heard * rewards).astype(np.float32), (factor * scores).astype(np.float32), reported)
+        return Shaped(heard * rewards, (factor * scores).astype(np.float32), reported)
+
+    def again(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
+        """What an agent learns now from transitions that were shown before, as a replay buffer draws them: scores are today's,
+        on today's scales, and nothing changes."""
+        self.bonus.check(batch)
+        scores = centred(self.bonus.score(batch), batch.mask, self.centre).numpy()
+        heard, factor = self._factors(scores, progress)
+        return Shaped(heard * rewards, (factor * scores).astype(np.float32), {})
+
+    def _factors(self, scores: Array, progress: float) -> tuple[float, float]:
+        """What rewards and centred scores are multiplied by."""
+        unit = self.unit if self.weight.auto else 1.0
+        beta = self.weight.at(min(progress, 1.0))
+        factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
+        return 0.0 if self.weight.auto and not self.telling and scores.any() else 1.0 / unit, factor
 
     def _listen(self, rewards: Array, terminated: bool) -> None:
         if self.only is None and len(rewards):
