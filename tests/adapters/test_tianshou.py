@@ -28,6 +28,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 from ex2 import UsageError
 from ex2.adapters.tianshou import BonusOffPolicyWrapper, BonusOnPolicyWrapper
 
+pytestmark = pytest.mark.xdist_group("tianshou")  # which compiles for ten seconds in each process
 ENV = Corridor()
 ON, OFF = (A2C, NPG, PPO), (DQN, QRDQN)
 
@@ -44,7 +45,7 @@ def net(**settings):
 
 def algorithm(kind, **settings):
     torch.manual_seed(0)
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (which Tianshou draws from)
     known = {"action_space": ENV.action_space, "observation_space": ENV.observation_space}
     optim = AdamOptimizerFactory(lr=1e-2)
     if kind in ON:
@@ -86,7 +87,7 @@ def train(agent, steps=240, logger=None, test_envs=None, buffer=None):
         "training_collector": collector, "test_collector": test, "max_epochs": 1, "epoch_num_steps": steps, "batch_size": 32,
         "test_step_num_episodes": 4, "verbose": False, "show_progress": False, "logger": logger,
     }  # fmt: skip
-    np.random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 (which Tianshou draws from)
     torch.manual_seed(1)
     if on:
         own = {"collection_step_num_env_steps": 60, "update_step_num_repetitions": 2}
@@ -97,7 +98,7 @@ def train(agent, steps=240, logger=None, test_envs=None, buffer=None):
 
 def update(agent, buffer, seed=2):
     torch.manual_seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (which Tianshou draws from)
     with policy_within_training_step(agent.policy):
         if isinstance(agent, (*ON, BonusOnPolicyWrapper)):
             return agent.update(buffer=buffer, batch_size=32, repeat=2)
@@ -299,7 +300,10 @@ def test_metrics_are_those_of_the_shaper(kind):
 @pytest.mark.parametrize("kind", [PPO, DQN])
 def test_bad_observations_are_named_before_anything_is_changed(kind):
     settings = {"gather": 20} if kind is DQN else {}
-    for key, sentence in (("obs", "environment 0 at step 5 of the batch holds inf"), ("rew", "reward of environment 0 at step 5")):
+    for key, sentence in (
+        ("obs", "environment 0 at step 5 of the batch holds inf"),
+        ("rew", "reward of environment 0 at step 5"),
+    ):
         agent = wrapped(algorithm(kind), 1.0, "histogram", bins=5, **settings)
         buffer = collected(agent)
         getattr(buffer, key)[5] = np.inf
@@ -321,9 +325,10 @@ def test_refusals_name_their_remedy():
     with pytest.raises(UsageError, match="pass observation_space="):
         BonusOffPolicyWrapper(blind)
     assert BonusOffPolicyWrapper(blind, observation_space=ENV.observation_space).shaper.bonus.observation_space
+    agent = BonusOnPolicyWrapper(algorithm(PPO))
+    buffer = collected(agent)
     with pytest.raises(UsageError, match="pass total_steps="):
-        agent = BonusOnPolicyWrapper(algorithm(PPO))
-        update(agent, collected(agent))
+        update(agent, buffer)
     with pytest.raises(UsageError, match="gather is 0"):
         BonusOffPolicyWrapper(algorithm(DQN), gather=0)
     with pytest.raises(UsageError, match="did you mean 'median'"):

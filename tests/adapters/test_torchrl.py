@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributions import Categorical
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
-from torchrl.envs import GymWrapper, SerialEnv, TransformedEnv
+from torchrl.envs import GymWrapper, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.libs.gym import GymEnv
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
@@ -221,11 +221,9 @@ def test_specs_become_spaces():
     car = GymEnv("MountainCarContinuous-v0")
     space = BonusTransform(car, "rnd", 1.0).shaper.bonus.observation_space
     assert np.allclose(space.low, [-1.2, -0.07])
-    from torchrl.envs import StepCounter
-
     counted = TransformedEnv(car, StepCounter())
     assert BonusTransform(counted, "rnd", 1.0).shaper.bonus.observation_space == space
-    with pytest.raises(UsageError, match="step_count.*int64"):
+    with pytest.raises(UsageError, match=r"step_count.*int64"):
         BonusTransform(counted, "rnd", 1.0, in_keys=["observation", "step_count"])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ex2.adapters.steps import StepShaper, in_a_row
+from ex2.adapters.steps import StepShaper, as_weight, check_length, in_a_row
 from ex2.arrays import Array
 from ex2.batch import mapped
 from ex2.bonus import Bonus
@@ -30,7 +30,7 @@ try:
     from ray.rllib.utils.spaces.space_utils import batch as batched
     from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space, unsquash_action
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in ("ray", "dm-tree", "tree", "lz4", "pyarrow"):
+    if (error.name or "").partition(".")[0] not in ("ray", "tree", "lz4", "pyarrow"):
         raise
     raise missing_extra("rllib", "ray[rllib]") from None
 
@@ -57,17 +57,10 @@ def with_bonus(
     """
     base = config.learner_class
     if not config.enable_rl_module_and_learner or not (isinstance(base, type) and issubclass(base, PPOLearner)):
-        raise UsageError(
-            f"{type(config).__name__} does not train a PPO on the new API stack: with_bonus takes a PPOConfig, before .build_algo()."
-        )
+        raise UsageError(f"{type(config).__name__} does not train a PPO on the new API stack: with_bonus takes a PPOConfig.")
     if config.is_multi_agent:
         raise UsageError("The configuration is a multi-agent one: with_bonus takes one agent.")
-    weight = weight if isinstance(weight, Weight) else Weight(start=weight)  # type: ignore[arg-type]
-    if total_steps is None and (weight.auto or weight.schedule != "constant"):
-        raise UsageError(
-            "The weight falls as the training goes on, and RLlib does not say how long that is: pass total_steps=..., "
-            "or a constant number as weight."
-        )
+    check_length(as_weight(weight), total_steps)
     options = {"bonus": bonus, "weight": weight, "total_steps": total_steps} | settings
     if isinstance(bonus, str) and config.seed is not None:
         options.setdefault("seed", config.seed)
@@ -84,9 +77,7 @@ class BonusConnector(ConnectorV2):
         self.shaper: StepShaper | None = None
         self.restored: dict[str, Any] | None = None  # a state that waits for the bonus, which waits for the first episode
 
-    def __call__(  # type: ignore[override]
-        self, *, batch: dict[str, Any], episodes: list[Any], metrics: Any = None, **keywords: Any
-    ) -> Any:
+    def __call__(self, *, batch: dict[str, Any], episodes: list[Any], metrics: Any = None, **keywords: Any) -> Any:
         # PPO has put an artificial step behind every episode, to bootstrap from, and masked it.
         extra = int(Columns.LOSS_MASK in batch)
         found = [(index, len(episode) - extra) for index, episode in enumerate(episodes) if len(episode) > extra]
@@ -157,7 +148,7 @@ class BonusLearner(PPOLearner):
         config = self.config
 
         def build_learner_connector(*args: Any, **keywords: Any) -> Any:
-            pipeline = config.build_learner_connector(*args, **keywords)
+            pipeline: Any = config.build_learner_connector(*args, **keywords)
             pipeline.prepend(connector)  # PPO's artificial last step comes before it, all else behind
             return pipeline
 
@@ -167,7 +158,8 @@ class BonusLearner(PPOLearner):
         self.config = config
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
-        return [*super().get_checkpointable_components(), (COMPONENT_BONUS, self.connector)]
+        components: Any = super().get_checkpointable_components()  # type: ignore[no-untyped-call]
+        return [*components, (COMPONENT_BONUS, self.connector)]
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **keywords: Any) -> dict[str, Any]:
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **keywords)

@@ -31,6 +31,20 @@ def side_by_side(obs: Any, action: Any, next_obs: Any, terminated: Array, mask: 
     return Batch.of(obs, action, next_obs, terminated[None], mask=None if mask is None else mask[None])
 
 
+def as_weight(weight: float | str | Weight) -> Weight:
+    """The weight itself, or a constant one, or "auto"."""
+    return weight if isinstance(weight, Weight) else Weight(start=weight)  # type: ignore[arg-type]
+
+
+def check_length(weight: Weight, total_steps: int | None) -> None:
+    """Refuses a weight that falls over nobody knows how many steps."""
+    if total_steps is None and (weight.auto or weight.schedule != "constant"):
+        raise UsageError(
+            "The weight falls as the training goes on, and how long that is was not said: "
+            "pass total_steps=..., or a constant number as weight."
+        )
+
+
 class StepShaper:
     """A `Shaper` of a training of `total_steps`, which counts them itself: what it has seen is how far the training has come.
 
@@ -58,9 +72,8 @@ class StepShaper:
             raise unknown("centre", centre, CENTRES)
         if total_steps is not None and total_steps <= 0:
             raise UsageError(f"total_steps is {total_steps}: give the steps of the whole training, a positive number.")
-        weight = weight if isinstance(weight, Weight) else Weight(start=weight)  # type: ignore[arg-type]
         self.bonus = as_bonus(bonus, observation_space, action_space, **settings)
-        self.shaper = Shaper(self.bonus, weight, gamma, centre, scaled)
+        self.shaper = Shaper(self.bonus, as_weight(weight), gamma, centre, scaled)
         self.total_steps = total_steps
         self.seen = 0
         self.metrics: dict[str, float] = {}
@@ -68,14 +81,8 @@ class StepShaper:
     @property
     def progress(self) -> float:
         """The share of the training that is done."""
-        if self.total_steps is None:
-            if self.shaper.weight.auto or self.shaper.weight.schedule != "constant":
-                raise UsageError(
-                    "The weight falls as the training goes on, and how long that is was not said: "
-                    "pass total_steps=..., or a constant number as weight."
-                )
-            return 0.0
-        return min(self.seen / self.total_steps, 1.0)
+        check_length(self.shaper.weight, self.total_steps)
+        return min(self.seen / self.total_steps, 1.0) if self.total_steps else 0.0
 
     def observe(self, batch: Batch, rewards: Array) -> Shaped:
         """Shows new transitions to the bonus, with their rewards [T, N]; bad ones are named before anything is changed."""

@@ -64,16 +64,14 @@ class BonusMixin:
         settings: dict[str, Any],
     ) -> None:
         policy = wrapped.policy
-        observation_space = observation_space or policy.observation_space
-        if observation_space is None and isinstance(bonus, str):
+        space = observation_space or (bonus if isinstance(bonus, Bonus) else policy).observation_space
+        if space is None:
             raise UsageError(
-                f"The {type(policy).__name__} does not know its observation space: pass observation_space=env.observation_space."
+                f"The {type(policy).__name__} does not know what it observes: pass observation_space=env.observation_space."
             )
         gamma = getattr(wrapped, "gamma", None) if gamma is None else gamma
         if gamma is None:
             raise UsageError(f"{type(wrapped).__name__} does not say its discount: pass gamma=... as you passed it there.")
-        assert observation_space is not None or isinstance(bonus, Bonus)
-        space = observation_space or bonus.observation_space  # type: ignore[union-attr]
         self.shaper = StepShaper(bonus, weight, gamma, space, policy.action_space, **settings)
         self.lr_schedulers = wrapped.lr_schedulers  # Tianshou steps those of the outermost algorithm only
 
@@ -166,7 +164,9 @@ class Relabelled:
 
     def relabel(self, indices: Array) -> None:
         batch = self.buffer[indices]
-        shaped = self.wrapper.shaper.again(self.wrapper.transitions(self.buffer, batch, indices, related=False), batch.rew[None])
+        shaped = self.wrapper.shaper.again(
+            self.wrapper.transitions(self.buffer, batch, indices, related=False), batch.rew[None]
+        )
         self.rew[indices] = (shaped.rewards + shaped.bonuses)[0]
 
     def next(self, index: Array) -> Array:

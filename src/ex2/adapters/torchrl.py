@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.adapters.steps import StepShaper
+from ex2.adapters.steps import StepShaper, as_weight, check_length
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
@@ -33,9 +33,10 @@ except ModuleNotFoundError as error:
     raise missing_extra("torchrl", "torchrl") from None
 
 Values = Callable[[Tensor], Tensor]
+WRITTEN = ("reward", "environment_reward", "bonus")
 
 
-class BonusTransform(Transform):
+class BonusTransform(Transform):  # type: ignore[misc]
     """Adds a bonus to the rewards of collected data; for the `postproc` of a collector, or to be called on rollouts.
 
     Beside `("next", "reward")`, what the agent is to learn from, it writes `("next", "environment_reward")`, the environment's
@@ -48,7 +49,8 @@ class BonusTransform(Transform):
         gamma: the agent's discount.
         total_steps: frames of the whole training, over which the weight falls; the collector's `total_frames`.
         in_keys: the observations that the bonus sees; several make a Dict of them.
-        settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` and `device` among them.
+        settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` and `device` among
+            them.
     """
 
     def __init__(
@@ -62,10 +64,10 @@ class BonusTransform(Transform):
         in_keys: list[str] | None = None,
         **settings: Any,
     ) -> None:
+        check_length(as_weight(weight), total_steps)
         keys = ["observation"] if in_keys is None else list(in_keys)
-        self_keys = {"in_keys": [*keys, "action", ("next", "reward")], "out_keys": [("next", name) for name in WRITTEN]}
-        super().__init__(**self_keys)
-        known = {key: value for key, value in env.observation_spec.items(True, True)}
+        super().__init__(in_keys=[*keys, "action", ("next", "reward")], out_keys=[later(name) for name in WRITTEN])
+        known = dict(env.observation_spec.items(True, True))
         for key in keys:
             if key not in known:
                 raise UsageError(f"The environment has no observation {key!r}: pass in_keys=[...] with some of {list(known)}.")
@@ -74,7 +76,6 @@ class BonusTransform(Transform):
         action_space, self.acted = space_of(env.action_spec, len(env.batch_size), "action")
         space = seen[keys[0]][0] if len(keys) == 1 else spaces.Dict({key: space for key, (space, _) in seen.items()})
         self.shaper = StepShaper(bonus, weight, gamma, space, action_space, total_steps=total_steps, **settings)
-        self.progress = self.shaper.progress  # refuses a weight that falls over nobody knows how many steps
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -102,9 +103,7 @@ class BonusTransform(Transform):
 
     def transitions(self, data: TensorDictBase) -> Batch:
         """The data as [T, N, ...]; padding, which `split_trajs=True` makes, is masked."""
-        before, after = ({key: columns(of(data.get(at(key))), data) for key, of in self.observed.items()} for at in (plain, later))
-        single = len(self.observed) == 1
-        obs, next_obs = (next(iter(some.values())) if single else some for some in (before, after))
+        obs, next_obs = self.observations(data), self.observations(data.get("next"))
         terminated, done = (columns(data.get(later(name)).squeeze(-1), data) for name in ("terminated", "done"))
         ids, mask = data.get(("collector", "traj_ids"), None), data.get(("collector", "mask"), None)
         ends = done.clone()
@@ -113,6 +112,11 @@ class BonusTransform(Transform):
             ends[:-1] |= ids[1:] != ids[:-1]
         mask = None if mask is None else columns(mask.reshape(data.batch_size), data)
         return Batch.of(obs, columns(self.acted(data.get("action")), data), next_obs, terminated, ends & ~terminated, mask)
+
+    def observations(self, data: TensorDictBase) -> Any:
+        """What the bonus sees, [T, N, ...]; of several observations, a dict of them."""
+        found = {key: columns(values(data.get(key)), data) for key, values in self.observed.items()}
+        return found if len(found) > 1 else found.popitem()[1]
 
     def transform_output_spec(self, output_spec: Any) -> Any:
         """Refuses to be part of an environment, which asks this of its transforms."""
@@ -127,13 +131,6 @@ class BonusTransform(Transform):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.shaper.load_state_dict(state)
-
-
-WRITTEN = ("reward", "environment_reward", "bonus")
-
-
-def plain(key: str) -> str:
-    return key
 
 
 def later(key: str) -> tuple[str, str]:
