@@ -157,13 +157,12 @@ class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
 class Relabelled:
     """A replay buffer whose rewards are what an agent learns from now, at `indices` and where `next` leads from there."""
 
-    def __init__(self, buffer: ReplayBuffer, indices: Array, wrapper: BonusOffPolicyWrapper) -> None:
+    def __init__(self, buffer: ReplayBuffer, batch: Any, indices: Array, wrapper: BonusOffPolicyWrapper) -> None:
         self.buffer, self.wrapper = buffer, wrapper
         self.rew = buffer.rew.astype(np.float64)
-        self.relabel(indices)
+        self.relabel(batch, indices)
 
-    def relabel(self, indices: Array) -> None:
-        batch = self.buffer[indices]
+    def relabel(self, batch: Any, indices: Array) -> None:
         shaped = self.wrapper.shaper.again(
             self.wrapper.transitions(self.buffer, batch, indices, related=False), batch.rew[None]
         )
@@ -171,7 +170,7 @@ class Relabelled:
 
     def next(self, index: Array) -> Array:
         following = self.buffer.next(index)
-        self.relabel(following)
+        self.relabel(self.buffer[following], following)
         return following
 
     def __getitem__(self, index: Any) -> Any:
@@ -238,7 +237,7 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         self.shown = now
 
     def _preprocess_batch(self, batch: Any, buffer: ReplayBuffer, indices: Array) -> Any:
-        seen: Any = Relabelled(buffer, indices, self)
+        seen: Any = Relabelled(buffer, batch, indices, self)
         batch.rew = seen.rew[indices]
         return super()._preprocess_batch(batch, seen, indices)
 
