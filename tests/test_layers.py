@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from ex2 import UsageError
 
 SOURCE = Path(__file__).parent.parent / "src" / "ex2"
 ADAPTED = ("stable_baselines3", "sb3_contrib")
@@ -121,6 +124,25 @@ def test_shared_names_are_the_modules_own(path, names):
 def test_only_the_adapter_knows_stable_baselines3():
     found = {path for path, tree in trees().items() for _, name in imports(tree) if name.split(".")[0] in ADAPTED}
     assert found == {f"adapters/{name}.py" for name in ("sb3", "sb3_below", "sb3_replay", "sb3_values")}
+
+
+@pytest.mark.parametrize(
+    ("library", "adapter"), [("ray", "rllib"), ("torchrl", "torchrl"), ("tensordict", "torchrl"), ("tianshou", "tianshou")]
+)
+def test_only_their_adapters_know_the_other_libraries(library, adapter):
+    found = {path for path, tree in trees().items() for _, name in imports(tree) if name.split(".")[0] == library}
+    assert found == {f"adapters/{adapter}.py"}
+
+
+@pytest.mark.parametrize("library", ["ray", "torchrl", "tianshou"])
+def test_an_adapter_without_its_library_says_what_to_install(library, monkeypatch):
+    extra = {"ray": "rllib"}.get(library, library)
+    monkeypatch.setitem(sys.modules, library, None)
+    for name in [name for name in sys.modules if name.startswith(f"{library}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"ex2.adapters.{extra}", raising=False)
+    with pytest.raises(UsageError, match=rf"pip install 'ex2\[{extra}\]'"):
+        importlib.import_module(f"ex2.adapters.{extra}")
 
 
 def test_nothing_leans_on_adapters():

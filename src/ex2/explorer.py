@@ -54,6 +54,11 @@ def as_weight(weight: float | str | Weight) -> Weight:
         ) from None
 
 
+def reported(metrics: dict[str, float]) -> dict[str, float]:
+    """What a shaper reports, under the names that all adapters have: `bonus/` is often taken there."""
+    return {f"exploration/{name.removeprefix('bonus/')}": value for name, value in metrics.items()}
+
+
 def check_choices(weight: float | str | Weight, centre: str, scaled: bool, gather: int) -> Weight:
     """Refuses what no training can begin with, before there are spaces; returns the weight."""
     if centre not in CENTRES:
@@ -112,7 +117,6 @@ class Explorer:
         self.action_space, self.gather, self.autoreset, self.total_steps = action_space, gather, autoreset, total_steps
         self.steps = 0  # of all environments, those before the training included
         self.metrics: dict[str, float] = {}
-        self._heard, self._factor, self._centre = 1.0, 0.0, 0.0  # what the last fit left
         self._rows: list[Row] = []  # steps since the last fit
         self._told = 0  # of these, those of rollouts that are done
         self._seams: list[int] = []  # rows that need not begin where the one before ended
@@ -222,9 +226,7 @@ class Explorer:
             self.shaper.counts = None
         whole = self._learn()
         if whole is not None:
-            return Shaped(self._heard * rewards, whole.bonuses[-len(rewards) :], self.metrics)
-        if not self._factor:
-            return Shaped(self._heard * rewards, np.zeros(rewards.shape, np.float32), self.metrics)
+            return Shaped(self.shaper.last["heard"] * rewards, whole.bonuses[-len(rewards) :], self.metrics)
         return self.rate(self.latest, rewards)
 
     def shape(self, batch: Batch, rewards: Array) -> Shaped:
@@ -258,15 +260,13 @@ class Explorer:
             self.shaper.restart()  # environments were reset in between
         self._last = rows[-1][2], rows[-1][3] | rows[-1][4] | ~rows[-1][5]
         shaped = self.shaper(_batch(rows, seams), np.stack([row[-1] for row in rows]), progress)
-        self._heard, self._factor, self._centre = shaped.heard, shaped.factor, shaped.centre
-        self.metrics = {f"exploration/{name.removeprefix('bonus/')}": value for name, value in shaped.metrics.items()}
+        self.metrics = reported(shaped.metrics)
         return shaped
 
     def rate(self, batch: Batch, rewards: Array) -> Shaped:
         """What the agent would learn from transitions now, by what the last fit left. Changes nothing."""
-        scores = (self.bonus.score(batch) - self._centre).numpy() if self._factor else np.zeros(rewards.shape)
-        bonuses = np.where(batch.mask.numpy(), self._factor * scores, 0.0).astype(np.float32)
-        return Shaped(self._heard * rewards, bonuses, self.metrics)
+        shaped = self.shaper.again(batch, rewards)
+        return Shaped(shaped.rewards, shaped.bonuses, self.metrics)
 
     def batch(self, obs: Any, action: Any, next_obs: Any, terminated: Any = None, truncated: Any = None) -> Batch:
         """Transitions [B, ...] of no order in time, as a batch [1, B] of what the bonus sees."""
@@ -290,7 +290,6 @@ class Explorer:
         return {
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
-            "last": {"heard": self._heard, "factor": self._factor, "centre": self._centre},
             "rows": list(_stacked(self._rows)) if self._rows else None,
             "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": self._seams},
             "metrics": dict(self.metrics),
@@ -302,7 +301,6 @@ class Explorer:
         """Goes on from where `state_dict` was called."""
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
-        self._heard, self._factor, self._centre = (float(state["last"][name]) for name in ("heard", "factor", "centre"))
         rows, counts = state["rows"], state["counts"]
         held = range(0 if rows is None else len(rows[-1]))
         self._rows = [tuple(mapped(itemgetter(step), field) for field in rows) for step in held]

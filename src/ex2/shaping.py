@@ -22,7 +22,6 @@ A rollout ends all sums, so sigmas are those of returns only if rollouts are abo
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -192,11 +191,6 @@ class Shaped:
     bonuses: Array
     """What is added to them."""
     metrics: dict[str, float]
-    heard: float = 1.0
-    """What rewards were multiplied by."""
-    factor: float = 0.0
-    """What scores were multiplied by, less their centre."""
-    centre: float = 0.0
 
 
 class Shaper:
@@ -227,6 +221,7 @@ class Shaper:
         self.bonus, self.weight, self.centre, self.scaled, self.episodic = bonus, weight, centre, scaled, episodic
         self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma, forgets=True)
         self.counts = EpisodicCounts() if episode_counts else None
+        self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
         self.only: float | None = None  # the reward that every step has had so far
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
@@ -240,6 +235,7 @@ class Shaper:
             raw = raw * visits.rsqrt()
             fitted = fitted | {"episode_visits": float(visits.mean())}
         scores = centred(raw, batch.mask, self.centre).numpy()
+        scores[np.abs(scores) <= ROUNDING * float(raw.abs().max())] = 0.0  # all the same, but for rounding
         self._listen(rewards[mask], bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
@@ -252,8 +248,17 @@ class Shaper:
         metrics["seconds"] = time.perf_counter() - started
         reported = {f"bonus/{name}": value for name, value in metrics.items()}
         heard = 0.0 if self.weight.auto and not self.telling and scores.any() else 1.0 / unit
-        own, added = (heard * rewards).astype(np.float32), (factor * scores).astype(np.float32)
-        return Shaped(own, added, reported, heard, factor, middle(raw, batch.mask, self.centre).item())
+        self.last = {"heard": heard, "factor": factor, "centre": middle(raw, batch.mask, self.centre).item()}
+        return Shaped(heard * rewards, (factor * scores).astype(np.float32), reported)
+
+    def again(self, batch: Batch, rewards: Array) -> Shaped:
+        """What an agent learns from transitions that came before or lie between, [T, N]: scores are today's, on the scales,
+        with the weight and less the centre of the last batch that was shown. Changes nothing."""
+        heard, factor, centre = self.last["heard"], self.last["factor"], self.last["centre"]
+        self.bonus.check(batch)
+        scores = (self.bonus.score(batch) - centre).numpy() if factor else np.zeros(rewards.shape)
+        bonuses = np.where(batch.mask.numpy(), factor * scores, 0.0).astype(np.float32)
+        return Shaped(heard * rewards, bonuses, {})
 
     def _listen(self, rewards: Array, terminated: bool) -> None:
         if self.only is None and len(rewards):
@@ -268,12 +273,13 @@ class Shaper:
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        return {**scales, "only": self.only, "telling": self.telling, "counts": counts}
+        return {**scales, "only": self.only, "telling": self.telling, "counts": counts, "last": dict(self.last)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
+        self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
             self.counts = None
         elif self.counts is not None:

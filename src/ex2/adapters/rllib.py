@@ -1,0 +1,199 @@
+"""RLlib, new API stack: a learner connector that adds any bonus to PPO's rewards before advantages are estimated.
+
+The bonus, with all that it has seen, lives on the learner; environment runners, however many, know nothing of it, so episode
+returns and evaluations are the environment's own. Its state is part of the learner's, and so of every checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ex2.adapters.steps import StepShaper, as_weight, check_length, in_a_row
+from ex2.arrays import Array
+from ex2.batch import mapped
+from ex2.bonus import Bonus
+from ex2.errors import UsageError, missing_extra
+from ex2.shaping import AUTO, Weight
+
+try:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+    from ray.rllib.algorithms.ppo.ppo_learner import PPOLearner
+    from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from ray.rllib.core import DEFAULT_MODULE_ID
+    from ray.rllib.core.columns import Columns
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+    from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+    from ray.rllib.utils.spaces.space_utils import batch as batched
+    from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space, unsquash_action
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("ray", "tree", "lz4", "pyarrow"):
+        raise
+    raise missing_extra("rllib", "ray[rllib]") from None
+
+COMPONENT_BONUS = "bonus"
+
+
+def with_bonus(
+    config: AlgorithmConfig,
+    bonus: Bonus | str = "kernel-exemplar",
+    weight: float | str | Weight = AUTO,
+    *,
+    total_steps: int | None = None,
+    **settings: Any,
+) -> AlgorithmConfig:
+    """The configuration of a PPO that learns from a bonus as well; call it when all else is configured.
+
+    Args:
+        config: of PPO, single-agent, on the new API stack; it is changed and returned.
+        bonus: a built bonus, or the name of one; the spaces then come from the episodes, the settings from `settings`.
+        weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
+        total_steps: environment steps of the whole training, over which the weight falls; RLlib does not say it.
+        settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` (by default the
+            configuration's) and `device` among them.
+    """
+    base = config.learner_class
+    if not config.enable_rl_module_and_learner or not (isinstance(base, type) and issubclass(base, PPOLearner)):
+        raise UsageError(f"{type(config).__name__} does not train a PPO on the new API stack: with_bonus takes a PPOConfig.")
+    if config.is_multi_agent:
+        raise UsageError("The configuration is a multi-agent one: with_bonus takes one agent.")
+    check_length(as_weight(weight), total_steps)
+    options = {"bonus": bonus, "weight": weight, "total_steps": total_steps} | settings
+    if isinstance(bonus, str) and config.seed is not None:
+        options.setdefault("seed", config.seed)
+    kind = type(f"Bonus{base.__name__}", (BonusLearner, base), {"options": options})
+    return config.learners(learner_class=kind)
+
+
+class BonusConnector(ConnectorV2):
+    """Adds the bonus to the rewards of episodes, which other connectors then make a batch of."""
+
+    def __init__(self, gamma: float, normalize_actions: bool, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.gamma, self.normalize_actions, self.options = gamma, normalize_actions, options
+        self.shaper: StepShaper | None = None
+        self.restored: dict[str, Any] | None = None  # a state that waits for the bonus, which waits for the first episode
+
+    def __call__(self, *, batch: dict[str, Any], episodes: list[Any], metrics: Any = None, **keywords: Any) -> Any:
+        # PPO has put an artificial step behind every episode, to bootstrap from, and masked it.
+        extra = int(Columns.LOSS_MASK in batch)
+        found = [(index, len(episode) - extra) for index, episode in enumerate(episodes) if len(episode) > extra]
+        if not found:
+            return batch
+        shaper = self.built(episodes[found[0][0]])
+        parts = [self.parts(episodes[index], length) for index, length in found]
+        obs, action, after, rewards = (joined([part[index] for part in parts]) for index in range(4))
+        last = np.cumsum([length for _, length in found]) - 1
+        ends, terminated = np.zeros(len(rewards), bool), np.zeros(len(rewards), bool)
+        ends[last] = True
+        terminated[last] = [episodes[index].is_terminated for index, _ in found]
+        shaped = shaper.observe(in_a_row(obs, action, after, terminated, ends), rewards[:, None])
+        learned = np.split((shaped.rewards + shaped.bonuses)[:, 0], last[:-1] + 1)
+        for (index, length), own in zip(found, learned, strict=True):
+            episodes[index] = rewarded(episodes[index], own, length)
+        if metrics is not None:
+            for name, value in shaped.metrics.items():
+                metrics.log_value((DEFAULT_MODULE_ID, name), value, window=1)
+        return batch
+
+    def built(self, episode: SingleAgentEpisode) -> StepShaper:
+        """The shaper, for the spaces of the first episode."""
+        if self.shaper is None:
+            if episode.observation_space is None or episode.action_space is None:
+                raise UsageError("The episodes do not know their spaces: sample them with RLlib's own environment runners.")
+            options = {name: value for name, value in self.options.items() if name not in ("bonus", "weight")}
+            spaces = episode.observation_space, episode.action_space
+            self.shaper = StepShaper(self.options["bonus"], self.options["weight"], self.gamma, *spaces, **options)
+            if self.restored is not None:
+                self.shaper.load_state_dict(self.restored)
+                self.restored = None
+        return self.shaper
+
+    def parts(self, episode: SingleAgentEpisode, length: int) -> tuple[Any, Any, Any, Array]:
+        """Observations, actions as the environment saw them, next observations and rewards of the steps that happened."""
+        seen = stacked(episode.get_observations(slice(0, length + 1)))
+        action = stacked(episode.get_actions(slice(0, length)))
+        if self.normalize_actions:
+            action = unsquash_action(action, get_base_struct_from_space(episode.action_space))
+        rewards = np.asarray(episode.get_rewards(slice(0, length)), np.float64)
+        return mapped(lambda x: x[:-1], seen), action, mapped(lambda x: x[1:], seen), rewards
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **keywords: Any) -> dict[str, Any]:
+        if self.shaper is None:
+            return {"shaper": self.restored}
+        return {"shaper": self.shaper.state_dict()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.restored = state["shaper"]
+        if self.shaper is not None and self.restored is not None:
+            self.shaper.load_state_dict(self.restored)
+            self.restored = None
+
+
+class BonusLearner(PPOLearner):
+    """A learner with a bonus in its pipeline, and in its state; `with_bonus` makes one of the configured learner."""
+
+    options: dict[str, Any]
+
+    def build(self) -> None:
+        if self.config.num_learners > 1:
+            raise UsageError(
+                f"num_learners is {self.config.num_learners}, and each learner would know only what it saw itself: "
+                "use 0 or 1 with a bonus; environment runners can be as many as you like."
+            )
+        self.connector = connector = BonusConnector(self.config.gamma, self.config.normalize_actions, self.options)
+        config = self.config
+
+        def build_learner_connector(*args: Any, **keywords: Any) -> Any:
+            pipeline: Any = config.build_learner_connector(*args, **keywords)
+            pipeline.prepend(connector)  # PPO's artificial last step comes before it, all else behind
+            return pipeline
+
+        self.config = config.copy(copy_frozen=False)
+        self.config.build_learner_connector = build_learner_connector  # type: ignore[method-assign]
+        super().build()
+        self.config = config
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        components: Any = super().get_checkpointable_components()  # type: ignore[no-untyped-call]
+        return [*components, (COMPONENT_BONUS, self.connector)]
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **keywords: Any) -> dict[str, Any]:
+        state: dict[str, Any] = super().get_state(components, not_components=not_components, **keywords)
+        asked, spared = ([some] if isinstance(some, str) else some for some in (components, not_components))
+        if (asked is None or COMPONENT_BONUS in asked) and COMPONENT_BONUS not in (spared or ()):
+            state[COMPONENT_BONUS] = self.connector.get_state()
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if COMPONENT_BONUS in state:
+            self.connector.set_state(state[COMPONENT_BONUS])
+
+
+def stacked(values: Any) -> Any:
+    """Steps as arrays [T, ...], also where an episode has them as a list."""
+    return batched(values) if isinstance(values, list) else values
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Arrays of several episodes, one behind the other; dicts and tuples part by part."""
+    if isinstance(parts[0], Mapping):
+        return {key: joined([part[key] for part in parts]) for key in parts[0]}
+    if isinstance(parts[0], tuple):
+        return tuple(joined([part[index] for part in parts]) for index in range(len(parts[0])))
+    return np.concatenate(parts)
+
+
+def rewarded(episode: SingleAgentEpisode, rewards: Array, length: int) -> SingleAgentEpisode:
+    """The episode with other rewards for its first steps. An environment runner in this process may still hold the episode
+    itself, and will report its return."""
+    held = episode.rewards
+    data = np.array(held.data, np.float64)  # they may be whole numbers
+    data[held.lookback : held.lookback + length] = rewards
+    twin = copy.copy(episode)
+    twin.rewards = InfiniteLookbackBuffer(data if held.finalized else list(data), held.lookback, held.space)
+    return twin

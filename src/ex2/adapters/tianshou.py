@@ -1,0 +1,253 @@
+"""Tianshou 2: wrappers that add any bonus to an on- or off-policy algorithm, as its ICM wrappers add theirs.
+
+Off-policy returns are computed from the rewards of the replay buffer, not from those of the sample that was drawn, so a bonus
+added to the sample alone is never learned from. Here an algorithm sees the buffer with the bonus in it; the buffer itself keeps
+the environment's rewards, and what was novel once loses its bonus as it becomes familiar.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from ex2.adapters.steps import StepShaper, in_a_row, side_by_side
+from ex2.arrays import Array
+from ex2.batch import Batch
+from ex2.bonus import Bonus
+from ex2.errors import UsageError, missing_extra
+from ex2.shaping import Weight
+
+try:
+    from tianshou.algorithm.algorithm_base import (
+        OffPolicyAlgorithm,
+        OffPolicyWrapperAlgorithm,
+        OnPolicyAlgorithm,
+        OnPolicyWrapperAlgorithm,
+        TrainingStats,
+        TrainingStatsWrapper,
+    )
+    from tianshou.data import Batch as TianshouBatch
+    from tianshou.data import ReplayBuffer
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "tianshou":
+        raise
+    raise missing_extra("tianshou", "tianshou") from None
+
+
+class BonusTrainingStats(TrainingStatsWrapper):
+    """The algorithm's own, and what there is to report of the bonus, `exploration/...`."""
+
+    def __init__(self, wrapped_stats: TrainingStats, metrics: dict[str, float]) -> None:
+        self.__dict__.update(metrics)
+        super().__init__(wrapped_stats)
+
+
+def plain(observations: Any) -> Any:
+    """Dict observations, which Tianshou keeps as batches, as dicts."""
+    if isinstance(observations, TianshouBatch):
+        return {key: plain(observations[key]) for key in observations.get_keys()}
+    return observations
+
+
+class BonusMixin:
+    """What both wrappers do: build the bonus, count the training's steps, save and load."""
+
+    def begin(
+        self,
+        wrapped: Any,
+        bonus: Bonus | str,
+        weight: float | str | Weight,
+        observation_space: spaces.Space[Any] | None,
+        gamma: float | None,
+        settings: dict[str, Any],
+        episode_counts: bool = True,
+    ) -> None:
+        policy = wrapped.policy
+        space = observation_space or (bonus if isinstance(bonus, Bonus) else policy).observation_space
+        if space is None:
+            raise UsageError(
+                f"The {type(policy).__name__} does not know what it observes: pass observation_space=env.observation_space."
+            )
+        gamma = getattr(wrapped, "gamma", None) if gamma is None else gamma
+        if gamma is None:
+            raise UsageError(f"{type(wrapped).__name__} does not say its discount: pass gamma=... as you passed it there.")
+        self.shaper = StepShaper(bonus, weight, gamma, space, policy.action_space, episode_counts=episode_counts, **settings)
+        self.lr_schedulers = wrapped.lr_schedulers  # Tianshou steps those of the outermost algorithm only
+
+    def create_trainer(self, params: Any) -> Any:
+        """Takes the length of the training from the trainer's parameters, unless it was said."""
+        if self.shaper.total_steps is None:
+            self.shaper.total_steps = params.max_epochs * params.epoch_num_steps
+        return super().create_trainer(params)  # type: ignore[misc]
+
+    def transitions(self, buffer: ReplayBuffer, batch: Any, indices: Array, related: bool = True) -> Batch:
+        """Transitions of a buffer: stretch behind stretch, or, if they are not related, each for itself."""
+        if batch.rew.ndim != 1:
+            raise UsageError(f"Rewards have the shape {batch.rew.shape}: bonuses take one reward a step, of one agent.")
+        action = self.policy.map_action(batch.act)  # type: ignore[attr-defined]
+        obs, after, terminated = plain(batch.obs), plain(batch.obs_next), batch.terminated.astype(bool)
+        following = buffer.next(indices)
+        # Where next observations are not kept, there is none behind the last transition of an episode.
+        mask = following != indices if buffer.options["ignore_obs_next"] else None
+        if not related:
+            return side_by_side(obs, action, after, terminated, mask)
+        ends = np.append(following[:-1] != indices[1:], True) | batch.truncated.astype(bool)
+        return in_a_row(obs, action, after, terminated, ends, mask)
+
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """That of the wrapped algorithm, with the bonus beside it."""
+        state = self.wrapped_algorithm.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[attr-defined]
+        state[f"{prefix}bonus"] = self.bonus_state()
+        return state
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        state = dict(state_dict)
+        if "bonus" not in state:
+            raise UsageError("The state has no bonus in it: it is of an algorithm without one; load it before you wrap that.")
+        self.load_bonus_state(state.pop("bonus"))
+        return self.wrapped_algorithm.load_state_dict(state, strict=strict, assign=assign)  # type: ignore[attr-defined]
+
+    def bonus_state(self) -> dict[str, Any]:
+        return self.shaper.state_dict()
+
+    def load_bonus_state(self, state: dict[str, Any]) -> None:
+        self.shaper.load_state_dict(state)
+
+
+class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
+    """Adds a bonus to the rewards that an on-policy algorithm (PPO, A2C, TRPO, NPG) learns from, before it computes returns.
+
+    Args:
+        wrapped_algorithm: the algorithm.
+        bonus: a built bonus, or the name of one; the spaces then come from the policy, the settings from `settings`.
+        weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
+        observation_space: where the policy does not know it.
+        gamma: where the algorithm does not say it as `gamma`.
+        settings: `total_steps`, what the weight falls over, by default that of the trainer; `centre` and `scaled` as of
+            `ex2.shaping.Shaper`; and the settings of the bonus, `seed` and `device` among them.
+    """
+
+    def __init__(
+        self,
+        wrapped_algorithm: OnPolicyAlgorithm[Any],
+        bonus: Bonus | str = "kernel-exemplar",
+        weight: float | str | Weight = "auto",
+        *,
+        observation_space: spaces.Space[Any] | None = None,
+        gamma: float | None = None,
+        **settings: Any,
+    ) -> None:
+        if not isinstance(wrapped_algorithm, OnPolicyAlgorithm):
+            raise UsageError(f"{type(wrapped_algorithm).__name__} is not on-policy: use BonusOffPolicyWrapper.")
+        super().__init__(wrapped_algorithm)
+        self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings)
+
+    def _preprocess_batch(self, batch: Any, buffer: ReplayBuffer, indices: Array) -> Any:
+        shaped = self.shaper.observe(self.transitions(buffer, batch, indices), batch.rew[:, None])
+        batch.rew = (shaped.rewards + shaped.bonuses)[:, 0]
+        return super()._preprocess_batch(batch, buffer, indices)
+
+    def _wrapper_update_with_batch(
+        self, batch: Any, batch_size: int | None, repeat: int, original_stats: TrainingStats
+    ) -> TrainingStats:
+        return BonusTrainingStats(original_stats, self.shaper.metrics)
+
+
+class Relabelled:
+    """A replay buffer whose rewards are what an agent learns from now, at `indices` and where `next` leads from there."""
+
+    def __init__(self, buffer: ReplayBuffer, batch: Any, indices: Array, wrapper: BonusOffPolicyWrapper) -> None:
+        self.buffer, self.wrapper = buffer, wrapper
+        self.rew = buffer.rew.astype(np.float64)
+        self.relabel(batch, indices)
+
+    def relabel(self, batch: Any, indices: Array) -> None:
+        shaped = self.wrapper.shaper.again(
+            self.wrapper.transitions(self.buffer, batch, indices, related=False), batch.rew[None]
+        )
+        self.rew[indices] = (shaped.rewards + shaped.bonuses)[0]
+
+    def next(self, index: Array) -> Array:
+        following = self.buffer.next(index)
+        self.relabel(self.buffer[following], following)
+        return following
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.buffer[index]
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.buffer, name)
+
+
+class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
+    """Adds a bonus to the rewards that an off-policy algorithm (DQN and its kin, DDPG, TD3, SAC) learns from.
+
+    The bonus sees transitions once, as they arrive. It is added to a sample when it is drawn, as it is then; the buffer keeps
+    the environment's rewards.
+
+    Args:
+        wrapped_algorithm: the algorithm.
+        gather: transitions that are gathered for a fit of the bonus.
+        bonus, weight, observation_space, gamma, settings: as of `BonusOnPolicyWrapper`.
+    """
+
+    def __init__(
+        self,
+        wrapped_algorithm: OffPolicyAlgorithm[Any],
+        bonus: Bonus | str = "kernel-exemplar",
+        weight: float | str | Weight = "auto",
+        *,
+        gather: int = 500,
+        observation_space: spaces.Space[Any] | None = None,
+        gamma: float | None = None,
+        **settings: Any,
+    ) -> None:
+        if not isinstance(wrapped_algorithm, OffPolicyAlgorithm):
+            raise UsageError(f"{type(wrapped_algorithm).__name__} is not off-policy: use BonusOnPolicyWrapper.")
+        if gather < 1:
+            raise UsageError(f"gather is {gather}: give the number of transitions for a fit of the bonus, at least 1.")
+        super().__init__(wrapped_algorithm)
+        self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings, episode_counts=False)
+        self.gather = gather
+        self.shown: list[tuple[int, int]] = []  # of each part of the buffer: where it ended, and how many it held
+
+    def update(self, buffer: ReplayBuffer, sample_size: int | None) -> TrainingStats:
+        """Shows to the bonus what is new, then does what the algorithm does."""
+        self.look(buffer)
+        return super().update(buffer, sample_size)
+
+    def look(self, buffer: ReplayBuffer) -> None:
+        """Shows the transitions to the bonus that have arrived since the last time, if there are enough of them."""
+        parts = list(getattr(buffer, "buffers", [buffer]))
+        before = self.shown if len(self.shown) == len(parts) else [(0, 0)] * len(parts)
+        now = [(int(part.last_index[0]), len(part)) for part in parts]
+        arrived = []
+        for part, offset, (ended, held), (last, count) in zip(parts, buffer.subbuffer_edges, before, now, strict=False):
+            fresh = count if not held or count < held else (last - ended) % part.maxsize
+            arrived.append(offset + (last - np.arange(fresh)[::-1]) % part.maxsize)
+        indices = np.concatenate(arrived)
+        if len(indices) < min(self.gather, buffer.maxsize // 2):
+            return
+        batch = buffer[indices]
+        self.shaper.observe(self.transitions(buffer, batch, indices), batch.rew[:, None])
+        self.shown = now
+
+    def _preprocess_batch(self, batch: Any, buffer: ReplayBuffer, indices: Array) -> Any:
+        seen: Any = Relabelled(buffer, batch, indices, self)
+        batch.rew = seen.rew[indices]
+        return super()._preprocess_batch(batch, seen, indices)
+
+    def _wrapper_update_with_batch(self, batch: Any, original_stats: TrainingStats) -> TrainingStats:
+        return BonusTrainingStats(original_stats, self.shaper.metrics)
+
+    def bonus_state(self) -> dict[str, Any]:
+        return super().bonus_state() | {"shown": list(self.shown)}
+
+    def load_bonus_state(self, state: dict[str, Any]) -> None:
+        super().load_bonus_state(state)
+        self.shown = [(int(last), int(held)) for last, held in state["shown"]]

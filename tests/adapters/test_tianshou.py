@@ -1,0 +1,393 @@
+"""The bonus in Tianshou: it reaches the returns, sees each true transition once, and leaves the buffer's rewards alone."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from corridor import Corridor
+from gymnasium import spaces
+from known import LateBonus, discounted_bonuses, same, shown, snippet, steady
+from tianshou.algorithm import A2C, DQN, NPG, PPO, QRDQN, SAC
+from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+from tianshou.algorithm.modelfree.qrdqn import QRDQNPolicy
+from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
+from tianshou.algorithm.modelfree.sac import SACPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.data import Batch, Collector, CollectStats, ReplayBuffer, VectorReplayBuffer
+from tianshou.env import DummyVectorEnv
+from tianshou.trainer import OffPolicyTrainerParams, OnPolicyTrainerParams
+from tianshou.utils import BaseLogger
+from tianshou.utils.net.common import Net
+from tianshou.utils.net.continuous import ContinuousActorProbabilistic, ContinuousCritic
+from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
+from tianshou.utils.torch_utils import policy_within_training_step
+
+from ex2 import UsageError
+from ex2.adapters.tianshou import BonusOffPolicyWrapper, BonusOnPolicyWrapper
+
+pytestmark = pytest.mark.xdist_group("tianshou")  # which compiles for ten seconds in each process
+ENV = Corridor()
+ON, OFF = (A2C, NPG, PPO), (DQN, QRDQN)
+
+
+def envs(count=3, **settings):
+    made = DummyVectorEnv([lambda: Corridor(**({"length": 5, "limit": 9} | settings))] * count)
+    made.seed(0)
+    return made
+
+
+def net(**settings):
+    return Net(state_shape=(1,), hidden_sizes=[16], **settings)
+
+
+def algorithm(kind, **settings):
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 (which Tianshou draws from)
+    known = {"action_space": ENV.action_space, "observation_space": ENV.observation_space}
+    optim = AdamOptimizerFactory(lr=1e-2)
+    if kind in ON:
+        actor, critic = DiscreteActor(preprocess_net=net(), action_shape=2), DiscreteCritic(preprocess_net=net())
+        return kind(policy=DiscreteActorPolicy(actor=actor, **known), critic=critic, optim=optim, gamma=0.9, **settings)
+    if kind is QRDQN:
+        policy = QRDQNPolicy(model=net(action_shape=2, num_atoms=200, softmax=False), eps_training=0.9, **known)
+    else:
+        policy = DiscreteQLearningPolicy(model=net(action_shape=2), eps_training=0.9, **known)
+    return kind(policy=policy, optim=optim, gamma=0.9, **settings)
+
+
+def late(**settings):
+    return LateBonus(ENV.observation_space, ENV.action_space, **settings)
+
+
+def wrapped(plain, weight=2.0, bonus=None, **settings):
+    """With a bonus of known answers, unscaled and not centred."""
+    wrapper = BonusOnPolicyWrapper if isinstance(plain, ON) else BonusOffPolicyWrapper
+    known = {"scaled": False, "centre": "none"} | settings
+    return wrapper(plain, bonus or late(), weight, **known)
+
+
+def collected(agent, steps=60, buffer=None, **settings):
+    """A buffer of an agent's steps in three corridors."""
+    buffer = VectorReplayBuffer(300, 3) if buffer is None else buffer  # an empty one is false
+    collector = Collector[CollectStats](agent, envs(**settings), buffer)
+    collector.reset(reset_buffer=False)
+    collector.collect(n_step=steps, random=True)
+    return buffer
+
+
+def train(agent, steps=240, logger=None, test_envs=None, buffer=None):
+    on = isinstance(agent, (*ON, BonusOnPolicyWrapper))
+    buffer = VectorReplayBuffer(300, 3) if buffer is None else buffer  # an empty one is false
+    collector = Collector[CollectStats](agent, envs(), buffer, exploration_noise=True)
+    test = test_envs and Collector[CollectStats](agent, test_envs)
+    common = {
+        "training_collector": collector, "test_collector": test, "max_epochs": 1, "epoch_num_steps": steps, "batch_size": 32,
+        "test_step_num_episodes": 4, "verbose": False, "show_progress": False, "logger": logger,
+    }  # fmt: skip
+    np.random.seed(1)  # noqa: NPY002 (which Tianshou draws from)
+    torch.manual_seed(1)
+    if on:
+        own = {"collection_step_num_env_steps": 60, "update_step_num_repetitions": 2}
+        return agent.run_training(OnPolicyTrainerParams(**common, **own))
+    own = {"collection_step_num_env_steps": 12, "update_step_num_gradient_steps_per_sample": 0.25}
+    return agent.run_training(OffPolicyTrainerParams(**common, **own))
+
+
+def update(agent, buffer, seed=2):
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (which Tianshou draws from)
+    with policy_within_training_step(agent.policy):
+        if isinstance(agent, (*ON, BonusOnPolicyWrapper)):
+            return agent.update(buffer=buffer, batch_size=32, repeat=2)
+        return agent.update(buffer=buffer, sample_size=32)
+
+
+@pytest.mark.parametrize("kind", ON)
+def test_1_the_bonus_reaches_the_advantages(kind):
+    """A bonus late in an episode changes the advantage of each step before it by exactly the discounted amount."""
+    plain = algorithm(kind, gae_lambda=0.8)
+    buffer = collected(plain)
+    batch, indices = buffer.sample(0)
+    without = plain._preprocess_batch(Batch(batch, copy=True), buffer, indices)
+    agent = wrapped(plain)
+    found = agent._preprocess_batch(Batch(batch, copy=True), buffer, indices)
+    ends = np.append(buffer.next(indices)[:-1] != indices[1:], True)
+    bonuses = 2.0 * (batch.obs[:, 0] >= 3)
+    assert bonuses.any()
+    assert ends.sum() > 6
+    expected = discounted_bonuses(bonuses, ends, 0.9 * 0.8)
+    assert (expected[bonuses == 0] > 0).any()
+    assert np.allclose((found.returns - without.returns).numpy(), expected, atol=1e-5)
+    if kind is not NPG:  # which standardises them
+        assert np.allclose((found.adv - without.adv).numpy(), expected, atol=1e-5)
+    assert np.array_equal(buffer.rew[indices], batch.rew)
+
+
+@pytest.mark.parametrize("kind", OFF)
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_1_the_bonus_reaches_off_policy_targets(kind, horizon):
+    """All bonuses within the horizon count, and none beyond the end of an episode; the buffer keeps its rewards."""
+    plain = algorithm(kind, n_step_return_horizon=horizon)
+    buffer = collected(plain)
+    kept = buffer.rew.copy()
+    batch, indices = buffer.sample(48)
+    without = plain._preprocess_batch(Batch(batch, copy=True), buffer, indices)
+    found = wrapped(plain, gather=30)._preprocess_batch(Batch(batch, copy=True), buffer, indices)
+    expected, where, alive = np.zeros(48), indices, np.ones(48)
+    for step in range(horizon):
+        expected += 0.9**step * alive * 2.0 * (buffer.obs[where][:, 0] >= 3)
+        alive = alive * (buffer.next(where) != where)
+        where = buffer.next(where)
+    difference = (found.returns - without.returns).numpy().reshape(48, -1)
+    assert expected.any()
+    assert np.allclose(difference, expected[:, None], atol=1e-5)
+    assert np.array_equal(buffer.rew, kept)
+
+
+def test_3_terminal_and_truncated_ends_bootstrap_as_they_should():
+    """Behind a terminal end there is nothing, behind a time limit the value of the last observation, bonus or not."""
+    agent = wrapped(algorithm(PPO, gae_lambda=0.0))
+    buffer = collected(agent, steps=120)
+    batch, indices = buffer.sample(0)
+    found = agent._preprocess_batch(Batch(batch, copy=True), buffer, indices)
+    with torch.no_grad():
+        after = agent.wrapped_algorithm.critic(batch.obs_next).numpy().ravel()
+    expected = batch.rew + 2.0 * (batch.obs[:, 0] >= 3) + 0.9 * np.where(batch.terminated, 0.0, after)
+    assert batch.terminated.any()
+    assert batch.truncated.any()
+    assert np.allclose(found.returns.numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN])
+@pytest.mark.parametrize("kept", [True, False])
+def test_2_each_transition_is_shown_once_and_none_is_made_up(kind, kept):
+    """Also where the buffer runs over, and where it keeps no next observations: what it then lacks is left out."""
+    agent = wrapped(algorithm(kind), **({"gather": 30} if kind is DQN else {}))
+    train(agent, 240, buffer=VectorReplayBuffer(150, 3, ignore_obs_next=not kept))
+    found = shown(agent.shaper.bonus)
+    assert agent.shaper.seen == len(found)
+    if kept:
+        assert len(found) == 240 if kind is PPO else 210 <= len(found) <= 240  # what is not yet enough for a fit waits
+        assert any(terminated for _, _, terminated, _ in found)
+    for place, after, terminated, _ in found:
+        assert abs(after - place) == 1 or place == after == 0
+        assert terminated == (after == 4)
+    rows = sum(batch.mask.numel() for batch in agent.shaper.bonus.batches)
+    assert rows == len(found) if kept else rows > len(found)
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_evaluation_never_sees_a_bonus(kind):
+    plain, agent = train(algorithm(kind), 60, test_envs=envs()), wrapped(algorithm(kind), weight=0.0)
+    assert train(agent, 60, test_envs=envs()).best_reward == plain.best_reward
+    heavy = wrapped(algorithm(kind), weight=1_000.0)
+    result = train(heavy, 240, test_envs=envs())
+    assert 0.0 <= result.best_reward <= 1.0
+
+
+@pytest.mark.parametrize("kind", [*ON, *OFF])
+def test_weight_0_is_the_run_without(kind):
+    """Bit for bit, schedules of learning rates included."""
+
+    def trained(wrap):
+        agent = algorithm(kind)
+        agent.lr_schedulers += [torch.optim.lr_scheduler.LinearLR(agent.optim._optim)]
+        train(wrap(agent))
+        return agent.state_dict()
+
+    assert same(trained(lambda agent: agent), trained(lambda agent: wrapped(agent, 0.0, "histogram", bins=5)))
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_save_load_go_on(kind):
+    """As if it had never stopped."""
+    settings = {"gather": 20, "total_steps": 300} if kind is DQN else {"total_steps": 300}
+
+    def fresh():
+        return wrapped(algorithm(kind), "auto", "kernel-exemplar", scaled=True, centre="median", **settings)
+
+    agent, other = fresh(), fresh()
+    buffer = collected(agent)
+    update(agent, buffer)
+    file = io.BytesIO()
+    torch.save(agent.state_dict(), file)
+    file.seek(0)
+    more = collected(agent, 45, *([] if kind is PPO else [buffer]))
+    states = []
+    for one in (agent, other):
+        if one is other:
+            other.load_state_dict(torch.load(file, weights_only=False))
+        more._random_state = np.random.RandomState(3)
+        if kind is DQN:  # of whose state Tianshou leaves out when the target was updated
+            other.wrapped_algorithm._iter = agent.wrapped_algorithm._iter = 1
+            for buffered in more.buffers:
+                buffered._random_state = np.random.RandomState(4)
+        stats = update(one, more, seed=5)
+        states.append((one.state_dict(), steady(one.shaper.metrics), stats.get_loss_stats_dict()["loss"]))
+    assert same(states[0], states[1])
+    assert agent.shaper.seen == other.shaper.seen == 105
+
+
+def test_a_state_without_a_bonus_is_refused():
+    agent = algorithm(PPO)
+    with pytest.raises(UsageError, match="load it before you wrap"):
+        wrapped(agent).load_state_dict(algorithm(PPO).state_dict())
+
+
+def test_old_transitions_lose_their_novelty():
+    """The bonus of a sample is that of today."""
+    agent = wrapped(algorithm(DQN), 1.0, "histogram", gather=30, bins=5)
+    buffer = collected(agent)
+    agent.look(buffer)
+    indices = buffer.sample_indices(0)
+    before = agent._preprocess_batch(buffer[indices], buffer, indices).rew
+    collected(agent, 60, buffer)
+    agent.look(buffer)
+    after = agent._preprocess_batch(buffer[indices], buffer, indices).rew
+    assert (after <= before).all()
+    assert (after < before).mean() > 0.9
+
+
+class Kept(BaseLogger):
+    """Keeps what is written."""
+
+    def __init__(self):
+        super().__init__(update_interval=1)
+        self.rows = []
+
+    def write(self, step_type, step, data):
+        self.rows.append(data)
+
+    def prepare_dict_for_logging(self, log_data):
+        return self._flat(log_data)
+
+    def _flat(self, data, path=()):
+        found = {}
+        for key, value in data.items():
+            found |= self._flat(value, (*path, key)) if isinstance(value, dict) else {"/".join((*path, key)): value}
+        return found
+
+    def finalize(self):
+        pass
+
+    def save_data(self, *args, **keywords):
+        pass
+
+    def restore_data(self):
+        return 0, 0, 0
+
+    @staticmethod
+    def restore_logged_data(log_path):
+        return {}
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_metrics_are_those_of_the_shaper(kind):
+    logger = Kept()
+    agent = wrapped(algorithm(kind), "auto", "simhash", scaled=True)
+    train(agent, 600, logger)
+    expected = {
+        "exploration/mean",
+        "exploration/std",
+        "exploration/weight",
+        "exploration/scale",
+        "exploration/reward_scale",
+        "exploration/seconds",
+    }
+    assert expected <= set(agent.shaper.metrics)
+    logged = set().union(*logger.rows)
+    assert {f"smoothed_loss/{name}" for name in expected} <= logged
+    assert any(name.endswith("loss") for name in logged)
+    assert agent.shaper.total_steps == 600
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_bad_observations_are_named_before_anything_is_changed(kind):
+    settings = {"gather": 20} if kind is DQN else {}
+    for key, sentence in (
+        ("obs", "environment 0 at step 5 of the batch holds inf"),
+        ("rew", "reward of environment 0 at step 5"),
+    ):
+        agent = wrapped(algorithm(kind), 1.0, "histogram", bins=5, **settings)
+        buffer = collected(agent)
+        getattr(buffer, key)[5] = np.inf
+        before = {name: value for name, value in agent.state_dict().items()}
+        kept = torch.nn.utils.parameters_to_vector(agent.policy.parameters()).clone()
+        with pytest.raises(UsageError, match=sentence):
+            update(agent, buffer)
+        assert torch.equal(torch.nn.utils.parameters_to_vector(agent.policy.parameters()), kept)
+        assert same(before["bonus"], agent.state_dict()["bonus"])
+
+
+def test_refusals_name_their_remedy():
+    with pytest.raises(UsageError, match="use BonusOffPolicyWrapper"):
+        BonusOnPolicyWrapper(algorithm(DQN))
+    with pytest.raises(UsageError, match="use BonusOnPolicyWrapper"):
+        BonusOffPolicyWrapper(algorithm(PPO))
+    blind = algorithm(DQN)
+    blind.policy.observation_space = None
+    with pytest.raises(UsageError, match="pass observation_space="):
+        BonusOffPolicyWrapper(blind)
+    assert BonusOffPolicyWrapper(blind, observation_space=ENV.observation_space).shaper.bonus.observation_space
+    agent = BonusOnPolicyWrapper(algorithm(PPO))
+    buffer = collected(agent)
+    with pytest.raises(UsageError, match="pass total_steps="):
+        update(agent, buffer)
+    with pytest.raises(UsageError, match="gather is 0"):
+        BonusOffPolicyWrapper(algorithm(DQN), gather=0)
+    with pytest.raises(UsageError, match="did you mean 'median'"):
+        BonusOnPolicyWrapper(algorithm(PPO), centre="midian")
+
+
+def test_continuous_actions_are_those_that_the_environment_saw():
+    """SAC's are stretched from [-1, 1] to the space's; its targets have the bonus in them."""
+    box, reach = spaces.Box(0.0, 9.0, (1,), np.float32), spaces.Box(-5.0, 5.0, (1,), np.float32)
+
+    class Slide(Corridor):
+        def __init__(self):
+            super().__init__(length=9, limit=20)
+            self.action_space, self.seen = reach, []
+
+        def step(self, action):
+            self.seen.append(float(action[0]))
+            return super().step(int(action[0] > 0))
+
+    slide = Slide()
+    torch.manual_seed(0)
+    shape = {"state_shape": (1,), "hidden_sizes": [16]}
+    actor = ContinuousActorProbabilistic(preprocess_net=Net(**shape), action_shape=(1,), unbounded=True, conditioned_sigma=True)
+    critic = ContinuousCritic(preprocess_net=Net(**shape, action_shape=(1,), concat=True))
+    policy = SACPolicy(actor=actor, action_space=reach, observation_space=box)
+    optim = AdamOptimizerFactory(lr=1e-3)
+    plain = SAC(policy=policy, policy_optim=optim, critic=critic, critic_optim=optim, critic2=None)
+    agent = BonusOffPolicyWrapper(plain, LateBonus(box, reach), 1.0, gather=20, scaled=False)
+    buffer = ReplayBuffer(100)
+    collector = Collector[CollectStats](agent, slide, buffer)
+    collector.reset()
+    collector.collect(n_step=60)
+    agent.look(buffer)
+    assert np.allclose(torch.cat([batch.action.flatten() for batch in agent.shaper.bonus.batches]), slide.seen)
+    with policy_within_training_step(policy):
+        assert np.isfinite(agent.update(buffer, 32).get_loss_stats_dict()["actor_loss"])
+
+
+def test_dict_observations():
+    """Which Tianshou keeps as batches of its own."""
+    space = spaces.Dict({"place": spaces.Box(0.0, 9.0, (2,), np.float32), "room": spaces.Discrete(3)})
+    agent = BonusOffPolicyWrapper(algorithm(DQN), "rnd", 1.0, observation_space=space, gather=10)
+    buffer, random = ReplayBuffer(40), np.random.default_rng(0)
+    for step in range(30):
+        first, second = ({"place": random.random(2).astype(np.float32), "room": step % 3} for _ in range(2))
+        buffer.add(Batch(obs=first, act=step % 2, rew=0.0, terminated=False, truncated=step == 19, obs_next=second, info={}))
+    agent.look(buffer)
+    assert agent.shaper.seen == 30
+    assert agent.shaper.metrics["exploration/std"] > 0
+
+
+def test_the_page_runs():
+    names = {}
+    exec(snippet("tianshou.md"), names)
+    assert names["algorithm"].shaper.seen == names["algorithm"].shaper.total_steps
