@@ -326,7 +326,8 @@ def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
 def _apart(after: Any, before: Any, shape: tuple[int, ...]) -> Array:
     """Where observations of one step do not end where those of the next begin, in leading dimensions of this shape."""
     pairs = zip(leaves(after), leaves(before), strict=True)
-    return np.any([(one != other).reshape(*shape, -1).any(-1) for one, other in pairs], axis=0)
+    found: Array = np.any([(one != other).reshape(*shape, -1).any(-1) for one, other in pairs], axis=0)
+    return found
 
 
 def _stacked(parts: Sequence[Any]) -> Any:

@@ -22,6 +22,7 @@ A rollout ends all sums, so sigmas are those of returns only if rollouts are abo
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ex2.adapters.steps import StepShaper, as_weight, check_length, in_a_row
+from ex2.adapters.steps import StepShaper, check_length, in_a_row
 from ex2.arrays import Array
 from ex2.batch import mapped
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
+from ex2.explorer import as_weight
 from ex2.shaping import AUTO, Weight
 
 try:

@@ -16,10 +16,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.adapters.steps import StepShaper, as_weight, check_length
+from ex2.adapters.steps import StepShaper, check_length
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
+from ex2.explorer import as_weight
 from ex2.shaping import AUTO, Weight
 
 try:
