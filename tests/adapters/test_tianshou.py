@@ -135,7 +135,9 @@ def test_1_the_bonus_reaches_off_policy_targets(kind, horizon):
     kept = buffer.rew.copy()
     batch, indices = buffer.sample(48)
     without = plain._preprocess_batch(Batch(batch, copy=True), buffer, indices)
-    found = wrapped(plain, gather=30)._preprocess_batch(Batch(batch, copy=True), buffer, indices)
+    agent = wrapped(plain, gather=30)
+    agent.look(buffer)
+    found = agent._preprocess_batch(Batch(batch, copy=True), buffer, indices)
     expected, where, alive = np.zeros(48), indices, np.ones(48)
     for step in range(horizon):
         expected += 0.9**step * alive * 2.0 * (buffer.obs[where][:, 0] >= 3)
