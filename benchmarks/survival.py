@@ -134,6 +134,7 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         ended(process, 60)
         time.sleep(0.3)
         alive = left_behind()[0]
+        time.sleep(doom_game.SETTLED_SECONDS)
         doom_game.sweep()  # as the next start does
         _, folders, shared = left_behind()
         wrong = f"games {alive}, folders {folders}, memory {shared}" if alive or folders or shared else ""

@@ -285,7 +285,7 @@ while True:
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(started):
+def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(started, monkeypatch):
     """Killed while its games are played, or while they start."""
     with subprocess.Popen([sys.executable, "-c", PLAYER], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -300,6 +300,7 @@ def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(star
             break
         time.sleep(0.02)
     assert not alive
+    monkeypatch.setattr(doom_game, "SETTLED_SECONDS", 0.0)
     left = set(Path("/dev/shm").glob("ViZDoom*"))
     assert len(left) >= 2  # other processes may play, too
     env = make_vector_env("doom", 1)
@@ -314,6 +315,16 @@ def test_games_end_with_a_process_that_is_killed_and_the_next_one_cleans_up(star
 
 
 @pytest.mark.slow
+def test_a_folder_of_a_process_killed_while_making_it_is_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    for process in (dead.pid, os.getpid()):
+        (tmp_path / f".{doom_game.PREFIX}{process}-x").mkdir()
+    doom_game.sweep()
+    assert [path.name for path in tmp_path.iterdir()] == [f".{doom_game.PREFIX}{os.getpid()}-x"]  # it is being made
+
+
 def test_a_batch_is_played_by_a_fork_of_the_process_that_made_it():
     script = """
 import os

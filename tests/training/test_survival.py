@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ import torch
 
 import ex2
 from ex2 import Run, UsageError
-from ex2.training import checkpoint, metrics, run
+from ex2.training import checkpoint, lock, metrics, run
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
 from ex2.training.run import CHECKPOINT, CONFIG
@@ -47,6 +48,15 @@ def test_a_second_training_of_a_folder_is_refused_and_the_first_is_named(tmp_pat
     assert tried
     assert result.finished
     assert ex2.resume(tmp_path / "run").finished  # nobody holds it any more
+
+
+def test_a_training_that_has_just_ended_is_no_obstacle(tmp_path, monkeypatch):
+    """It held the lock, and has let go by the time that its process is looked for."""
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    monkeypatch.setattr(lock, "_holder", lambda _: os.close(handle) or "")
+    with lock.locked(tmp_path):
+        pass
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path):
@@ -201,13 +211,15 @@ def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path):
     for name in ("x" * 300, "a\0b"):
         with pytest.raises(UsageError, match="choose another --out"):
             train(tmp_path / name)
+    with pytest.raises(UsageError, match="cannot be read"):
+        train(tmp_path / "run", actor_of="a\0b")
 
 
 @pytest.mark.slow
 def test_a_reduced_campaign_finds_nothing():
     """benchmarks/survival.py, a twentieth of it: it forks, which it should not from here."""
     script = Path(__file__).parents[2] / "benchmarks" / "survival.py"
-    parts = ["configurations", "rows", "checkpoints", "kills", "commands", "twice", "disks"]
+    parts = ["configurations", "rows", "checkpoints", "kills", "games", "commands", "twice", "disks", "modes"]
     answer = subprocess.run([sys.executable, script, *parts, "--times", "0.05", "--seed", "7"], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ DEAD = (
     vizdoom.ViZDoomErrorException,
 )
 PREFIX = "ex2-doom-"  # of a game's folder
+SETTLED_SECONDS = 2.0  # after which shared memory that is being made is in use
 START_SECONDS = 60.0  # that a start may take, if an answer may not take longer
 LOOKS = 10  # at a game, a tenth of its time limit apart, before it is ended: after Ctrl-Z and fg, one look comes too soon
 
@@ -184,7 +186,7 @@ class Game:
 def _make_folder() -> tuple[Path, int]:
     """A temporary folder that is locked as long as this process lives, and has been since it had its name."""
     with _temporary():
-        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}{os.getpid()}-"))
         lock = os.open(made, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return made.rename(made.with_name(made.name[1:])), lock
@@ -207,7 +209,9 @@ def _remove_folder(folder: Path, lock: int) -> None:
 
 def sweep() -> None:
     """Removes what games of processes that were killed have left behind: folders, and shared memory that nobody uses."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):  # a process in the middle of making one has another name
+    temporary = Path(tempfile.gettempdir())
+    unnamed = [folder for folder in temporary.glob(f".{PREFIX}*") if not _alive(folder.name.split("-")[2])]
+    for folder in (*unnamed, *temporary.glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError):  # of another user, or gone meanwhile
             lock = os.open(folder, os.O_RDONLY)
             try:
@@ -216,12 +220,24 @@ def sweep() -> None:
                 os.close(lock)
                 continue
             _remove_folder(folder, lock)
-    shared = list(doom_start.SHARED.glob("ViZDoom*"))  # before looking who uses it: what is made meanwhile is left alone
+    shared = list(doom_start.SHARED.glob("ViZDoom*"))
     used = "".join(map(_text, Path("/proc").glob("[0-9]*/maps"))) if shared else ""
     for path in shared:
         with contextlib.suppress(OSError):
-            if path.stat().st_uid == os.getuid() and path.name not in used:
+            found = path.stat()
+            settled = time.time() - found.st_ctime > SETTLED_SECONDS
+            if settled and found.st_uid == os.getuid() and path.name not in used:
                 path.unlink()
+
+
+def _alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def _started(folder: Path) -> list[str]:

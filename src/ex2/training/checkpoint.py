@@ -90,8 +90,8 @@ def load(path: Path) -> Any:
         path.open("rb").close()  # to safetensors, a file that may not be read is not there
     except FileNotFoundError:
         raise CheckpointError(f"There is no checkpoint {path}.") from None
-    except OSError as error:
-        raise UsageError(f"The checkpoint {path} cannot be read ({error.strerror}).") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The checkpoint {path} cannot be read ({getattr(error, 'strerror', error)}).") from None
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -12,6 +12,8 @@ from pathlib import Path
 from ex2.errors import UsageError
 from ex2.training.files import writing
 
+ATTEMPTS = 3
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
@@ -28,20 +30,25 @@ def locked(folder: Path) -> Iterator[None]:
     with writing(folder, "make it so, and try again"):
         handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise UsageError(
-                    f"{folder} is being trained by {_holder(handle)}: wait for it to end, or stop it with Ctrl-C there."
-                ) from None
+        for attempt in range(ATTEMPTS):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    break
+                holder = _holder(handle)
+                if holder or attempt == ATTEMPTS - 1:  # else it has let go meanwhile
+                    named = holder or "another process"
+                    words = f"{folder} is being trained by {named}: wait for it to end, or stop it with Ctrl-C there."
+                    raise UsageError(words) from None
         yield
     finally:
         os.close(handle)
 
 
 def _holder(handle: int) -> str:
-    """The process that holds the lock, where the system tells."""
+    """The process that holds the lock, where the system tells; else nothing."""
     place = os.fstat(handle).st_ino
     try:
         lines = Path("/proc/locks").read_text().splitlines()
@@ -51,4 +58,4 @@ def _holder(handle: int) -> str:
         parts = line.split()
         if parts[1] == "FLOCK" and parts[5].endswith(f":{place}"):
             return f"process {parts[4]}"
-    return "another process"
+    return ""
