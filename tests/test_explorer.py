@@ -50,6 +50,36 @@ def test_in_between_rollouts_are_rated_by_what_the_last_fit_left():
     assert np.allclose(apart, apart[0, 0], atol=1e-5)  # all but the centre
 
 
+def stay(told, count, at=0.0):
+    for _ in range(count):
+        here = np.full((2, 2), at, np.float32)
+        told.step(here, np.zeros(2, int), here, np.zeros(2), np.zeros(2, bool), np.zeros(2, bool))
+
+
+def test_places_are_counted_within_an_episode_over_rollouts_until_environments_are_reset():
+    told = explorer("kernel-exemplar", gather=100, weight=1.0)
+    for _ in range(2):
+        steps(told, 100)
+        told.rollout()
+    found = []
+    for at in (0.0, 0.0, 0.5):  # the last one does not begin where the one before ended
+        stay(told, 50, at)
+        told.rollout()
+        found.append(told.metrics["exploration/episode_visits"])
+    assert found == pytest.approx([25.5, 75.5, 25.5], rel=1e-3)
+
+
+def test_where_transitions_are_not_rated_in_whole_rollouts_nothing_is_counted_within_episodes():
+    whole, short, later = (explorer("kernel-exemplar", gather=100) for _ in range(3))
+    steps(whole, 50)
+    whole.rollout()
+    steps(short, 5)
+    short.rollout()
+    steps(later, 50)
+    later.learn()
+    assert [told.shaper.counts is None for told in (whole, short, later)] == [False, True, True]
+
+
 def test_before_the_first_fit_rewards_are_the_environments_own():
     told = explorer(gather=100)
     steps(told, 5, rewards=-7.0)
