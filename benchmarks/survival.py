@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
@@ -55,7 +56,6 @@ from victim import (
 Part = Callable[[Path, np.random.Generator, float], Iterator[Case]]
 TASKS = {"maze": 0.6, "cheetah": 0.15, "gather": 0.1, "doom": 0.08, "freeway": 0.07}
 """Which tasks are killed, and how often."""
-BEFORE = set(Path("/dev/shm").glob("ViZDoom*"))  # of others who play
 NOBODY = 65534  # the number of a user without rights
 
 
@@ -103,15 +103,16 @@ def kills(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         yield from cases
 
 
-def left_behind() -> tuple[list[str], list[Path], list[Path]]:
-    """Processes, folders and shared memory of games."""
-    processes = [
-        path.parent.name
-        for path in Path("/proc").glob("[0-9]*/cwd")
-        if _cwd(path).startswith(tempfile.gettempdir() + "/ex2-doom")
-    ]
-    folders = list(Path(tempfile.gettempdir()).glob("*ex2-doom-*"))
-    return processes, folders, [path for path in Path("/dev/shm").glob("ViZDoom*") if path not in BEFORE]
+def shared_by(process: int) -> list[Path]:
+    """The shared memory of a process's games."""
+    return [Path(name) for name in sorted(set(re.findall(r"/dev/shm/ViZDoom\w+", Path(f"/proc/{process}/maps").read_text())))]
+
+
+def left_behind(shared: list[Path]) -> tuple[list[str], list[Path], list[Path]]:
+    """Processes and folders of games of this campaign, and what is there of their shared memory."""
+    own = tempfile.gettempdir() + "/ex2-doom"
+    processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cwd") if _cwd(path).startswith(own)]
+    return processes, list(Path(tempfile.gettempdir()).glob("*ex2-doom-*")), [path for path in shared if path.exists()]
 
 
 def _cwd(path: Path) -> str:
@@ -130,13 +131,13 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         shutil.rmtree(folder, ignore_errors=True)
         process = start(training("doom", folder, steps=10**6), place / "said")
         time.sleep(float(random.uniform(0.05, 1.5)))
+        made_so_far = shared_by(process)
         os.kill(process, signal.SIGKILL)
         ended(process, 60)
-        time.sleep(0.3)
-        alive = left_behind()[0]
-        time.sleep(doom_game.SETTLED_SECONDS)
+        time.sleep(doom_game.SETTLED_SECONDS + 0.1)
+        alive = left_behind([])[0]
         doom_game.sweep()  # as the next start does
-        _, folders, shared = left_behind()
+        _, folders, shared = left_behind(made_so_far)
         wrong = f"games {alive}, folders {folders}, memory {shared}" if alive or folders or shared else ""
         yield "kill -9", wrong
     for stop in ([], [1], [1, 2]) * max(1, round(times)):
@@ -145,22 +146,23 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         steps = 480 if not stop else 10**6
         process = start(training("doom", folder, "task.answer_seconds=2", steps=steps), place / "said", fork=False)
         until = time.monotonic() + 60
-        while len(found := [pid for pid in left_behind()[0] if _name(pid) == "vizdoom"]) < 4 and time.monotonic() < until:
+        while len(found := [pid for pid in left_behind([])[0] if _name(pid) == "vizdoom"]) < 4 and time.monotonic() < until:
             time.sleep(0.01)
         time.sleep(0.2)
+        made_so_far = shared_by(process)
         os.kill(int(found[0]), signal.SIGSTOP)
         time.sleep(0.3)
         for _ in stop:
             os.kill(process, signal.SIGINT)
             time.sleep(0.3)
-        status = ended(process, 30)
+        status = ended(process, doom_game.START_SECONDS + 40)  # it may have been stopped while it started
         if status is None:
             os.kill(process, signal.SIGKILL)
             ended(process, 60)
         said = (place / "said").read_text()
         wrong = "stalled" if status is None else Answer(status, said).offence(0 if not stop else 130)
-        if not wrong and any(left_behind()):
-            wrong = f"left {left_behind()}"
+        if not wrong and any(left_behind(made_so_far)):
+            wrong = f"left {left_behind(made_so_far)}"
         yield f"a game that hangs, Ctrl-C {len(stop)} times", wrong
 
 
