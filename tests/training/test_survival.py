@@ -219,7 +219,7 @@ def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path):
 def test_a_reduced_campaign_finds_nothing():
     """benchmarks/survival.py, a twentieth of it: it forks, which it should not from here."""
     script = Path(__file__).parents[2] / "benchmarks" / "survival.py"
-    parts = ["configurations", "rows", "checkpoints", "kills", "games", "commands", "twice", "disks", "modes"]
+    parts = ["configurations", "rows", "checkpoints", "kills", "commands", "twice", "disks", "modes"]
     answer = subprocess.run([sys.executable, script, *parts, "--times", "0.05", "--seed", "7"], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
