@@ -54,9 +54,9 @@ class EpisodicCounts:
         if metric != self.metric or self.past.shape[1:] != points.shape[1:]:
             self.past, self.running, self.metric = points[:0], ends[:0], metric
         pieces = zip(*(part.split(STEPS_AT_ONCE) for part in (points / width, ends, mask)), strict=True)
-        self.past /= width
+        self.past = self.past / width  # not in place: a checkpoint may be writing it
         found = torch.cat([self._count(*piece) for piece in pieces])
-        self.past *= width
+        self.past = self.past * width
         return found
 
     def _count(self, points: Tensor, ends: Tensor, mask: Tensor) -> Tensor:
