@@ -108,6 +108,8 @@ def test_a_batch_gives_what_single_environments_give(name):
 
 @pytest.mark.slow
 def test_threads_change_nothing(name):
+    if name == "doom":
+        pytest.skip("its games are played in processes, one each")
     one, two = make_vector_env(name, 6, threads=1), make_vector_env(name, 6, threads=2)
     actions = random_actions(one, 60)
     assert all(np.array_equal(a, b) for a, b in zip(play(one, actions, 3), play(two, actions, 3), strict=True))

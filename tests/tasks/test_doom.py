@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ import pytest
 import vizdoom
 
 from ex2 import UsageError, make_vector_env
-from ex2.tasks import doom, doom_map
+from ex2.tasks import doom, doom_game, doom_map
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
 
@@ -147,10 +149,34 @@ def test_other_maps_are_refused():
     assert "x = 3.0" not in doom_map.one_start(spots + start + "thing { x = 1040.0; y = -352.0; type = 2018; }")
 
 
-def games() -> set[int]:
-    """The processes of this one's games."""
-    found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "vizdoom"], capture_output=True, text=True)
-    return {int(number) for number in found.stdout.split()}
+def games(env) -> list[int]:
+    """The processes of a batch's games."""
+    return [doom_game.started(player._folder) for player in env._players]
+
+
+def left(folder: Path) -> list[str]:
+    """What games have left: processes that began in a folder, its content, shared memory."""
+    found = [str(path) for path in folder.iterdir()]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(folder) in (process / "cmdline").read_text():
+                found.append((process / "cmdline").read_text())
+    return found
+
+
+def ended(process: int) -> bool:
+    """Whether a process has; what started it may not have been told yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_for(condition, seconds=20.0):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
 
 
 def test_nothing_is_left_in_the_working_folder(tmp_path, monkeypatch):
@@ -158,7 +184,7 @@ def test_nothing_is_left_in_the_working_folder(tmp_path, monkeypatch):
     env = make_vector_env("doom", 4)
     env.reset(seed=0)
     env.step(np.zeros(4, int))
-    folders = [Path(game._folder.name) for game in env.unwrapped._games]
+    folders = [player._folder for player in env.unwrapped._players]
     assert all((folder / "_vizdoom").is_dir() for folder in folders)  # the games look there, and not here
     assert not list(tmp_path.iterdir())
     env.close()
@@ -204,36 +230,158 @@ def test_a_folder_that_programs_cannot_be_run_from_is_named(monkeypatch):
 
 
 def test_ctrl_c_is_not_for_the_games(env):
+    """It goes to the processes of a terminal's group."""
     env.reset(seed=0)
-    assert len(games()) == 2
-    for game in games():
-        os.kill(game, signal.SIGINT)
-    time.sleep(0.2)
-    _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
-    assert not (terminated | truncated | infos["died"]).any()
-    assert env.restarts == 0
+    assert all(os.getpgid(game) != os.getpgrp() for game in games(env))
+
+
+def after(env, what):
+    """A step after something has happened to the first game: only its episode has ended, and all games play on."""
+    others = games(env)[1:]
+    what()
+    with pytest.warns(UserWarning, match="environment 0 died, or did not answer, and was started anew"):
+        observation, reward, terminated, truncated, infos = env.step(np.array([NOTHING, NOTHING]))
+    assert truncated.tolist() == infos["died"].tolist() == infos["_final_obs"].tolist() == [True, False]
+    assert not terminated.any()
+    assert not reward.any()
+    assert observation[0].any()
+    assert games(env)[1:] == others
+    assert env.restarts == 1
+    for _ in range(5):
+        _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
+        assert not (terminated | truncated).any()
+        assert np.isfinite(infos["position"]).all()
 
 
 def test_a_game_that_dies_is_started_anew_and_its_episode_is_truncated(env):
     env.reset(seed=0)
     env.step(np.array([FORWARD, FORWARD]))
-    victim = min(games())
-    os.kill(victim, signal.SIGKILL)
-    time.sleep(0.2)
-    with pytest.warns(UserWarning, match="died and was started anew"):
-        observation, reward, terminated, truncated, infos = env.step(np.array([NOTHING, NOTHING]))
-    assert truncated.sum() == 1
-    assert not terminated.any()
-    assert not reward.any()
-    assert env.restarts == 1
-    assert infos["_final_obs"].tolist() == truncated.tolist() == infos["died"].tolist()
-    assert observation[truncated].any()
-    assert victim not in games()
-    assert len(games()) == 2
-    for _ in range(5):
-        _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
-        assert not (terminated | truncated).any()
-        assert np.isfinite(infos["position"]).all()
+    after(env, lambda: os.kill(games(env)[0], signal.SIGKILL))
+
+
+def test_whoever_plays_a_game_may_die(env):
+    env.reset(seed=0)
+    game = games(env)[0]
+    after(env, env._players[0]._process.kill)
+    assert wait_for(lambda: ended(game))
+
+
+@pytest.mark.parametrize("who", ["game", "player"])
+def test_a_game_that_does_not_answer_is_started_anew(who):
+    env = make_vector_env("doom", 2, answer_seconds=1.0).unwrapped
+    env.reset(seed=0)
+    hung = games(env)[0] if who == "game" else env._players[0]._process.pid
+    after(env, lambda: os.kill(hung, signal.SIGSTOP))
+    assert wait_for(lambda: ended(hung))
+    env.close()
+
+
+def test_a_game_that_hangs_while_it_starts_is_started_anew(monkeypatch):
+    monkeypatch.setattr(doom, "START_SECONDS", 5.0)
+    env = make_vector_env("doom", 1, answer_seconds=5.0).unwrapped
+    start, hung = env._players[0]._start, list[int]()
+
+    def stop():
+        start()
+        if not hung:
+            hung.append(env._players[0]._process.pid)
+            os.kill(hung[0], signal.SIGSTOP)
+
+    monkeypatch.setattr(env._players[0], "_start", stop)
+    _, infos = env.reset(seed=0)
+    assert np.isfinite(infos["position"]).all()
+    assert hung
+    assert wait_for(lambda: ended(hung[0]))
+    env.close()
+
+
+def test_a_step_that_was_interrupted_leaves_no_stale_answer(env, monkeypatch):
+    """As by Ctrl-C in a notebook: the game whose answer nobody has taken is started anew."""
+    env.reset(seed=0)
+
+    def interrupted(size):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(env._players[1], "answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            env.step(np.array([FORWARD, FORWARD]))
+    observation, infos = env.reset(seed=0)
+    assert infos["position"][:, :2] == pytest.approx(np.array([doom.START] * 2), abs=0.01)
+    again, _ = env.reset(seed=0)
+    assert np.array_equal(observation, again)
+
+
+PLAYS = """
+import numpy as np
+from ex2 import make_vector_env
+env = make_vector_env("doom", 3)
+print("made", flush=True)
+env.reset(seed=0)
+print("begun", flush=True)
+while True:
+    env.step(np.zeros(3, int))
+"""
+
+
+@contextlib.contextmanager
+def playing(folder: Path, until: str):
+    """A process that plays games, with temporary files in a folder, once it has said so."""
+    command = [sys.executable, "-c", PLAYS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(folder)}) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() != until:
+            assert process.poll() is None
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(("until", "hung"), [("begun", False), ("begun", True), ("made", False)])
+def test_games_end_with_a_process_that_is_killed(tmp_path, until, hung):
+    """Its folders, too; also where a game hangs, and while games are starting."""
+    with playing(tmp_path, until) as process:
+        if hung:
+            assert wait_for(lambda: list(tmp_path.glob("*/*/process")))
+            os.kill(int(next(tmp_path.glob("*/*/process")).read_text()), signal.SIGSTOP)
+            time.sleep(0.3)
+    assert process.returncode == -signal.SIGKILL
+    assert wait_for(lambda: not left(tmp_path) or (until == "made" and left(tmp_path) == [str(*tmp_path.iterdir())])), left(
+        tmp_path
+    )
+
+
+def test_what_is_left_when_everybody_was_killed_is_swept(tmp_path, monkeypatch):
+    with playing(tmp_path, "begun"):
+        folders = list(next(tmp_path.iterdir()).iterdir())
+        running = [doom_game.started(folder) for folder in folders]
+        players = [os.getpgid(game) for game in running]
+        shared = [path for player in players for path in doom_game.shared_by(player)]
+        for player in players:
+            os.kill(player, signal.SIGSTOP)  # so that they do not see their parent die
+    for player in players:
+        os.kill(player, signal.SIGKILL)
+    assert wait_for(lambda: all(map(ended, players)))
+    assert [doom_game.started(folder) for folder in folders] == running
+    assert len(set(shared)) == 9
+    assert all(path.exists() for path in shared)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    doom.sweep()
+    assert not list(tmp_path.iterdir())
+    assert wait_for(lambda: all(map(ended, running)))
+    assert not any(path.exists() for path in shared)
+
+
+def test_a_batch_that_is_played_is_not_swept(env):
+    env.reset(seed=0)
+    doom.sweep()
+    assert not env.step(np.array([FORWARD, FORWARD]))[4]["died"].any()
+    assert env._folder.path.is_dir()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_limit_must_be_one(seconds):
+    with pytest.raises(UsageError, match="answer_seconds"):
+        make_vector_env("doom", 1, answer_seconds=seconds)
 
 
 @pytest.mark.slow
@@ -242,9 +390,8 @@ def test_training_goes_on_when_a_game_dies():
     settings = {"num_envs": 2, "rollout_steps": 40, "algo.batch_size": 40, "threads": 1}
     trainer = Trainer(configure("doom", "none", overrides=settings))
     trainer.iterate()
-    os.kill(min(games()), signal.SIGKILL)
-    time.sleep(0.2)
-    with pytest.warns(UserWarning, match="died and was started anew"):
+    os.kill(games(trainer.collector.groups[0].env.unwrapped)[0], signal.SIGKILL)
+    with pytest.warns(UserWarning, match="was started anew"):
         rollout = trainer.collector.collect(40)
     assert rollout.batch.truncated.sum() == 1
     assert not trainer.collector.episodes

@@ -3,19 +3,24 @@
 The map is ViZDoom's own `my_way_home`, in which the player begins in one of 17 places, facing anywhere. Here it always begins
 in the room that is furthest from the vest, facing the same way (`ex2.tasks.doom_map`).
 
-Each game is a process of its own. A batch steps one game in each thread; a game whose process dies is started anew, and its
-episode ends as truncated.
+Each game is played in a process of its own (`ex2.tasks.doom_game`). A batch asks all of them at once; a game that dies, or does
+not answer within a time limit, is started anew, and its episode ends as truncated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import shlex
+import shutil
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
+import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,139 +30,146 @@ import numpy as np
 import vizdoom
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from PIL import Image
 
 from ex2.arrays import Array
 from ex2.errors import UsageError
+from ex2.tasks import doom_game
+from ex2.tasks.doom_game import ACTIONS, ANSWER, BEGIN, LOOK, REQUEST, SCREEN, SIZE, STEP, TICS
 from ex2.tasks.doom_map import START, VEST, find_map, walls
 from ex2.tasks.map import Map
 from ex2.tasks.rules import check_actions, check_order, check_over, chosen, drawable, last_observations, metadata, seeds_for
 from ex2.tasks.single import Single
 
-TICS = 10  # of 1/35 s for each action
 EPISODE_TICS = 2_100
 EPISODE_STEPS = EPISODE_TICS // TICS
-SIZE = 32  # pixels a side of an observation
 FRAMES_PER_SECOND = 35 / TICS
-BUTTONS = (vizdoom.Button.MOVE_FORWARD, vizdoom.Button.TURN_RIGHT, vizdoom.Button.TURN_LEFT)
-ACTIONS = ([1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0])
-"""One button at a time, or none."""
-WHERE = (vizdoom.GameVariable.POSITION_X, vizdoom.GameVariable.POSITION_Y, vizdoom.GameVariable.ANGLE)
 LOST = np.full(3, np.nan)  # x, y and heading in a game that has died
-FIRST_TIC = 10  # of an episode: the ones before raise the weapon
-DEAD = (
-    vizdoom.ViZDoomUnexpectedExitException,
-    vizdoom.ViZDoomIsNotRunningException,
-    vizdoom.ViZDoomErrorException,
-)
+START_SECONDS = 120.0  # that a game may take to come up, on a machine that starts many
+STARTS = 3  # of a game that does not come up
+PREFIX = "ex2-games-"  # of the folder of a batch
 
 
-class Game:
-    """One game process: an action in, a small picture out.
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"Doom needs a temporary folder ({error}): name another in the variable TMPDIR.") from None
 
-    A game writes a folder `_vizdoom` and a configuration to where it is started, and dies where it cannot. So it is started by
-    a script that first goes to a temporary folder, in the game's process and no other.
-    """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._folder = tempfile.TemporaryDirectory(prefix="ex2-doom-")
-        self._starter = Path(self._folder.name) / "start"
+class Folder:
+    """The temporary folder of a batch, with one in it for each game; locked as long as the batch or one of its games lives."""
+
+    def __init__(self) -> None:
+        with temporary():
+            made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))  # under a name that `sweep` passes over until it is locked
+            self.lock = os.open(made, os.O_RDONLY)
+            fcntl.flock(self.lock, fcntl.LOCK_EX)
+            self.path = made.rename(made.with_name(made.name[1:]))
+            script = doom_game.starter(self.path)
         program = Path(vizdoom.__file__).parent / "vizdoom"
-        self._starter.write_text(f'#!/bin/sh\ncd {shlex.quote(self._folder.name)} && exec {shlex.quote(str(program))} "$@"\n')
-        self._starter.chmod(0o700)
-        if not os.access(program, os.X_OK):  # where a program cannot be run, vizdoom takes our process with it
-            raise UsageError(f"The game {program} cannot be run: install vizdoom anew.")
-        if not os.access(self._starter, os.X_OK):
-            folder = self._folder.name
-            raise UsageError(
-                f"No program can be run from {folder}: name a folder where that is allowed in the variable TMPDIR."
-            )
-        self._game: vizdoom.DoomGame | None = None
+        for needed, remedy in (
+            (program, "The game {0} cannot be run: install vizdoom anew."),
+            (script, "No program can be run from {0.parent}: name a folder where that is allowed in the variable TMPDIR."),
+        ):
+            if not os.access(needed, os.X_OK):
+                self.remove()
+                raise UsageError(remedy.format(needed))
+        script.unlink()
 
-    def _start(self) -> vizdoom.DoomGame:
-        game = vizdoom.DoomGame()
-        game.set_vizdoom_path(str(self._starter))
-        game.set_doom_scenario_path(str(self._path))
-        game.set_doom_config_path(str(Path(self._folder.name) / "vizdoom.ini"))
-        game.set_doom_map("map01")
-        game.set_doom_skill(5)
-        game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
-        game.set_screen_format(vizdoom.ScreenFormat.RGB24)
-        for hide in ("hud", "weapon", "crosshair", "decals", "particles"):
-            getattr(game, f"set_render_{hide}")(False)
-        game.set_window_visible(False)
-        game.set_sound_enabled(False)
-        game.set_console_enabled(False)
-        game.set_available_buttons(list(BUTTONS))
-        game.set_available_game_variables(list(WHERE))
-        game.set_mode(vizdoom.Mode.PLAYER)
-        game.set_living_reward(0.0)
-        game.set_episode_start_time(FIRST_TIC)
-        game.set_episode_timeout(0)  # steps are counted outside
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the training, not for its games
-        try:
-            game.init()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return game
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
 
-    def begin(self, seed: int, out: Array) -> Array:
-        """A new episode: its first picture goes to `out` [SIZE, SIZE, 3]; returns x, y and heading."""
-        for attempt in range(3):
+
+def sweep() -> None:
+    """Removes what games have left that were killed together with those who could: folders, processes, shared memory."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another user's, in use, or gone meanwhile
+            lock = os.open(folder, os.O_RDONLY)
             try:
-                if self._game is None:
-                    self._game = self._start()
-                self._game.set_seed(seed)
-                self._game.new_episode()
-                return self._look(out)
-            except DEAD:
-                self.close()
-                if attempt == 2:
-                    raise UsageError("A game of Doom does not start: install vizdoom anew.") from None
-        raise AssertionError
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for each in folder.iterdir():
+                    if each.is_dir():
+                        doom_game.remove(each)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
-    def step(self, action: int, out: Array) -> tuple[float, bool, Array | None]:
-        """Reward, whether the vest was taken, and x, y and heading. The last is None where the game has died.
 
-        A game draws nothing any more once the vest is taken: `out` then stays as it was, the picture before the last action.
-        """
-        try:
-            if self._game is None:
-                return 0.0, False, None
-            reward = self._game.make_action(ACTIONS[action], TICS)
-            if self._game.is_episode_finished():
-                return reward, True, np.array([*VEST, 0.0])
-            return reward, False, self._look(out)
-        except DEAD:
-            self.close()
-            return 0.0, False, None
+class Player:
+    """The near end of a game: asks it for something, and later takes its answer."""
 
-    def _look(self, out: Array) -> Array:
-        assert self._game is not None
-        state = self._game.get_state()
-        self.screen = state.screen_buffer
-        out[:] = Image.fromarray(self.screen).resize((SIZE, SIZE), Image.Resampling.BOX)
-        assert state.game_variables is not None
-        return state.game_variables
+    def __init__(self, folder: Folder, scenario: Path, seconds: float) -> None:
+        self._batch, self._scenario, self._seconds = folder, scenario, seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._until = 0.0
+        self._owes = False  # an answer that nobody has taken
+        self.trouble = ""  # the last words of a game that has died
 
-    def close(self) -> None:
-        game, self._game = self._game, None
-        if game is not None:
-            with contextlib.suppress(*DEAD):
-                game.close()
+    def _start(self) -> None:
+        with temporary():
+            self._folder = Path(tempfile.mkdtemp(dir=self._batch.path))
+            words = (self._folder / "words").open("wb")
+        self._link, other = socket.socketpair()
+        given = [str(other.fileno()), str(self._batch.lock), str(self._folder), str(self._scenario)]
+        with other, words:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", doom_game.__file__, *given],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                pass_fds=(other.fileno(), self._batch.lock),
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                start_new_session=True,  # so that Ctrl-C is for the training, and a game ends with whoever plays it
+            )
+
+    def ask(self, what: bytes, number: int = 0) -> None:
+        if self._owes:  # whoever asked was interrupted
+            self.end()
+        seconds = self._seconds
+        if self._process is None:
+            seconds = max(seconds, START_SECONDS)
+            self._start()
+        self._until, self._owes = time.monotonic() + seconds, True
+        with contextlib.suppress(OSError):  # of one that has died, no answer will come
+            self._link.sendall(REQUEST.pack(what, number))
+
+    def answer(self, size: int) -> bytes | None:
+        """So many bytes; None where the game has died, or does not answer."""
+        came = bytearray()
+        with contextlib.suppress(OSError):
+            while len(came) < size:
+                self._link.settimeout(max(self._until - time.monotonic(), 1.0))
+                part = self._link.recv(size - len(came))
+                if not part:
+                    break
+                came += part
+        self._owes = False
+        if len(came) == size:
+            return bytes(came)
+        self.end()
+        return None
 
     def end(self) -> None:
-        """Closes the game for good."""
-        self.close()
-        self._folder.cleanup()
+        """Ends the game, and whoever plays it."""
+        process, self._process, self._owes = self._process, None, False
+        if process is None:
+            return
+        shared = doom_game.shared_by(process.pid)
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)  # its number is its own until it is waited for
+        process.wait()
+        self._link.close()
+        self.trouble = next(filter(None, reversed(doom_game.noted(self._folder, "words"))), "").strip()
+        doom_game.remove(self._folder, shared)
 
 
 class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     """Many games, stepped in parallel; by default, episodes that end begin anew in the same step (AutoresetMode.SAME_STEP).
 
     `infos["position"]` holds x, y and heading of each player, [N, 3], after the step and before any reset; `infos["died"]` says
-    which games were started anew.
+    which games were started anew. A game may take `answer_seconds` for a step.
     """
 
     closed = True  # until it is made
@@ -165,12 +177,14 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def __init__(
         self,
         num_envs: int = 1,
-        threads: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
+        answer_seconds: float = 60.0,
     ) -> None:
-        if num_envs < 1 or (threads is not None and threads < 1):
-            raise UsageError(f"num_envs={num_envs} and threads={threads} must be at least 1.")
+        if num_envs < 1:
+            raise UsageError(f"num_envs={num_envs} must be at least 1.")
+        if not 0 < answer_seconds < float("inf"):
+            raise UsageError(f"answer_seconds={answer_seconds} must be above 0, and finite.")
         self.metadata = metadata(FRAMES_PER_SECOND, autoreset_mode, render_mode)
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -179,12 +193,14 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self.single_action_space = gymnasium.spaces.Discrete(len(ACTIONS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        path = find_map()
-        self._games = [Game(path) for _ in range(num_envs)]
-        self._pool = ThreadPoolExecutor(min(threads or num_envs, num_envs), thread_name_prefix="doom")
+        scenario = find_map()
+        sweep()
+        self._folder = Folder()
+        self._players = [Player(self._folder, scenario, answer_seconds) for _ in range(num_envs)]
         self._screens = np.zeros((num_envs, SIZE, SIZE, 3), np.uint8)
-        self._elapsed = [0] * num_envs  # EPISODE_STEPS where an episode has ended and the next has not begun
+        self._elapsed = np.zeros(num_envs, int)  # EPISODE_STEPS where an episode has ended and the next has not begun
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]
+        self._seeds = [0] * num_envs  # of the episodes
         self._begun = False
         self.restarts = 0
         self.closed = False
@@ -200,60 +216,97 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             if seeds[index] is not None:
                 self._randoms[index] = np.random.default_rng(seeds[index])
         positions = np.full((self.num_envs, 3), np.nan)
-        for index, where in zip(players, self._pool.map(self._begin, players), strict=True):
-            positions[index] = where
+        positions[players] = self._begin(players)
         self._begun = True
         return self._screens.copy(), {"position": positions}
 
-    def _begin(self, index: int) -> Array:
-        self._elapsed[index] = 0
-        return self._games[index].begin(int(self._randoms[index].integers(2**31)), self._screens[index])
+    def _begin(self, players: Array) -> Array:
+        """Begins episodes; returns x, y and heading, [M, 3]."""
+        for index in players.tolist():
+            self._ask_to_begin(index)
+        return np.array([self._has_begun(index) for index in players.tolist()]).reshape(-1, 3)
 
-    def _advance(self, index: int, action: int) -> tuple[float, bool, bool, Array | None, Array | None]:
-        """One game's step, and its reset where the episode has ended; the last observation is returned then."""
-        if self._elapsed[index] == EPISODE_STEPS:  # AutoresetMode.NEXT_STEP
-            return 0.0, False, False, self._begin(index), None
-        reward, terminated, where = self._games[index].step(action, self._screens[index])
-        self._elapsed[index] += 1
-        truncated = not terminated and (where is None or self._elapsed[index] >= EPISODE_STEPS)
-        if not (terminated or truncated):
-            return reward, False, False, where, None
-        if self._mode is not AutoresetMode.SAME_STEP:
-            self._elapsed[index] = EPISODE_STEPS
-            return reward, terminated, truncated, where, None
-        final = self._screens[index].copy()
-        self._begin(index)
-        return reward, terminated, truncated, where, final
+    def _ask_to_begin(self, index: int) -> None:
+        self._seeds[index] = int(self._randoms[index].integers(2**31))
+        self._players[index].ask(BEGIN, self._seeds[index])
+
+    def _has_begun(self, index: int) -> Array:
+        for attempt in range(STARTS):
+            if attempt:
+                self._players[index].ask(BEGIN, self._seeds[index])
+            seen = self._look(index)
+            if seen is not None:
+                self._elapsed[index] = 0
+                return seen[2]
+        raise UsageError(f"A game of Doom does not start: install vizdoom anew. {self._players[index].trouble}".strip())
+
+    def _look(self, index: int) -> tuple[float, bool, Array] | None:
+        """Takes a game's answer: its picture is put in its place, and reward, whether the vest was taken, x, y and heading are
+        returned. None where it has died."""
+        came = self._players[index].answer(ANSWER.size + self._screens[index].nbytes)
+        if came is None:
+            return None
+        reward, over, *where = ANSWER.unpack_from(came)
+        self._screens[index] = np.frombuffer(came, np.uint8, offset=ANSWER.size).reshape(SIZE, SIZE, 3)
+        return reward, over, np.array([*VEST, 0.0] if over else where)
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         check_order(self, "step", self._begun)
         actions = check_actions(actions, self.num_envs, len(ACTIONS))
+        over = self._elapsed == EPISODE_STEPS
         if self._mode is AutoresetMode.DISABLED:
-            check_over(np.array(self._elapsed) == EPISODE_STEPS)
-        done = list(self._pool.map(self._advance, range(self.num_envs), actions.tolist()))
-        rewards, terminated, truncated, places, finals = zip(*done, strict=True)
-        died = np.array([where is None for where in places])
-        for index in np.flatnonzero(died):
+            check_over(over)
+        for index, action in enumerate(actions.tolist()):
+            if over[index]:  # AutoresetMode.NEXT_STEP
+                self._ask_to_begin(index)
+            else:
+                self._players[index].ask(STEP, action)
+        rewards, positions = np.zeros(self.num_envs), np.empty((self.num_envs, 3))
+        terminated, truncated, died = (np.zeros(self.num_envs, bool) for _ in range(3))
+        finals: list[Array | None] = [None] * self.num_envs
+        for index in range(self.num_envs):
+            if over[index]:
+                positions[index] = self._has_begun(index)
+                continue
+            seen = self._look(index)
+            died[index] = seen is None
+            rewards[index], terminated[index], positions[index] = (0.0, False, LOST) if seen is None else seen
+            self._elapsed[index] += 1
+            truncated[index] = not terminated[index] and (died[index] or self._elapsed[index] == EPISODE_STEPS)
+            if terminated[index] or truncated[index]:
+                self._elapsed[index] = EPISODE_STEPS
+                if self._mode is AutoresetMode.SAME_STEP:
+                    finals[index] = self._screens[index].copy()
+                    self._ask_to_begin(index)  # while the others are listened to
+        infos: dict[str, Any] = {"position": positions, "died": died}
+        ends = terminated | truncated
+        if self._mode is AutoresetMode.SAME_STEP and ends.any():
+            for index in np.flatnonzero(ends).tolist():
+                self._has_begun(index)
+            infos |= last_observations(finals, ends)
+        for index in np.flatnonzero(died).tolist():
             self.restarts += 1
-            warnings.warn(f"The game of environment {index} died and was started anew; its episode is truncated.", stacklevel=2)
-        infos: dict[str, Any] = {
-            "position": np.array([LOST if where is None else where for where in places]),
-            "died": died,
-        }
-        ends = np.array(terminated), np.array(truncated)
-        if self._mode is AutoresetMode.SAME_STEP and (ends[0] | ends[1]).any():
-            infos |= last_observations(finals, ends[0] | ends[1])
-        return self._screens.copy(), np.array(rewards, np.float64), *ends, infos
+            warnings.warn(
+                f"The game of environment {index} died, or did not answer, and was started anew; its episode is truncated.",
+                stacklevel=2,
+            )
+        return self._screens.copy(), rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
         check_order(self, "render", self._begun)
         if self.render_mode is None:
             return None
-        return tuple(game.screen for game in self._games)
+        for player in self._players:
+            player.ask(LOOK)
+        screens = [player.answer(int(np.prod(SCREEN))) for player in self._players]
+        return tuple(
+            np.zeros(SCREEN, np.uint8) if came is None else np.frombuffer(came, np.uint8).reshape(SCREEN) for came in screens
+        )
 
     def close_extras(self, **kwargs: Any) -> None:
-        list(self._pool.map(Game.end, self._games))
-        self._pool.shutdown()
+        for player in self._players:
+            player.end()
+        self._folder.remove()
 
 
 def make_map() -> Map:
