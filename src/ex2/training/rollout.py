@@ -28,6 +28,8 @@ SCORE_EPISODES = 20
 """A score is the mean return, without any bonus, of this many last episodes."""
 AT_ONCE = {"cpu": 1_500_000, "cuda": 200_000_000}
 """Numbers in the observations that go through a network at once, by device: a processor does more in its caches."""
+Pair = tuple[Tensor, Tensor]
+WARM_CALLS = 3  # before a call is captured
 
 
 class Observations:
@@ -179,6 +181,51 @@ class SeenFrames(Seen):
         return Observations(held, see, torch.as_tensor(pool, device=self.device))
 
 
+class Acting:
+    """Observations [n, ...] and noise -> actions, and the parameters that they are drawn from.
+
+    On a GPU the many small kernels of a call on pictures are captured as a graph for each n: updates change parameters in
+    their place, so a graph sees them. (Moments that vectors are standardised by are not, and those are small.)
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.captured = policy.device.type == "cuda" and policy.moments is None
+        self._actor = policy.actor_now()
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Pair, Pair]] = {}
+
+    def begin(self) -> None:
+        """The policy may have changed."""
+        self._actor = self.policy.actor_now()
+
+    def __call__(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.captured:
+            return self._act(observations, noise)
+        if len(observations) not in self._graphs:
+            self._graphs[len(observations)] = self._capture(observations, noise)
+        graph, inputs, outputs = self._graphs[len(observations)]
+        inputs[0].copy_(observations)
+        inputs[1].copy_(noise)
+        graph.replay()
+        return outputs[0].clone(), outputs[1].clone()
+
+    def _act(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self._actor(self.policy.see(observations))
+        return self.policy.actions.sample(outputs, noise), outputs
+
+    def _capture(self, observations: Tensor, noise: Tensor) -> tuple[torch.cuda.CUDAGraph, Pair, Pair]:
+        inputs, stream = (observations.clone(), noise.clone()), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_CALLS):
+                self._act(*inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs = self._act(*inputs)
+        return graph, inputs, outputs
+
+
 class Group:
     """Environments that are stepped together: some of all, `where` says which."""
 
@@ -228,6 +275,7 @@ class Collector:
             if mode is not AutoresetMode.SAME_STEP:
                 raise UsageError(f"{env} has the autoreset mode {mode}: training needs AutoresetMode.SAME_STEP.")
         self.policy, self.clip_reward, self.stack = policy, clip_reward, stack
+        self.acting = Acting(policy)
         self.generator = generator
         self.episodes: deque[float] = deque(maxlen=SCORE_EPISODES)
         self.count = sum(env.num_envs for env in envs)
@@ -260,7 +308,8 @@ class Collector:
         policy, count = self.policy, self.count
         seen = (Seen if self.stack == 1 else SeenFrames)(steps, count, self.groups[0].observation, policy.device)
         noise = policy.actions.noise(steps, count, self.generator).to(policy.device).unbind(0)
-        actor, actions, parameters = policy.actor_now(), list[Tensor](), list[Tensor]()
+        actions, parameters = list[Tensor](), list[Tensor]()
+        self.acting.begin()
         rewards = np.zeros((steps, count), np.float32)
         terminated, truncated = np.zeros((steps, count), bool), np.zeros((steps, count), bool)
         for group in self.groups:
@@ -270,8 +319,7 @@ class Collector:
                 where = group.where
                 if step:
                     self._arrive(group, step - 1, seen, rewards, terminated, truncated)
-                outputs = actor(policy.see(seen.now(step, where)))
-                chosen = policy.actions.sample(outputs, noise[step][where])
+                chosen, outputs = self.acting(seen.now(step, where), noise[step][where])
                 group.send(policy.actions.to_env(chosen.cpu().numpy()))
                 parameters.append(outputs)
                 actions.append(chosen)
