@@ -14,6 +14,7 @@ Commands run in forks of this process, which has everything imported: a case tak
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import resource
@@ -30,6 +31,7 @@ import numpy as np
 import torch
 
 from damage import checkpoints, configurations, rows
+from ex2.tasks import doom, doom_game, find_task
 from ex2.training import checkpoint
 from ex2.training.loop import LEARNED, not_finite
 from ex2.training.run import CHECKPOINT
@@ -53,7 +55,7 @@ from victim import (
 )
 
 Part = Callable[[Path, np.random.Generator, float], Iterator[Case]]
-TASKS = {"maze": 0.65, "cheetah": 0.17, "gather": 0.11, "freeway": 0.07}  # Doom leaves its games running
+TASKS = {"maze": 0.6, "cheetah": 0.16, "gather": 0.1, "freeway": 0.07, "doom": 0.07}
 """Which tasks are killed, and how often."""
 NOBODY = 65534  # the number of a user without rights
 
@@ -94,12 +96,62 @@ def kills(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         wrong = answer.offence(0)
         if not wrong and steps_of(folder) != steps_of(whole):
             wrong = f"rows {steps_of(folder)}"
-        if not wrong and task != "freeway" and essence(folder) != essence(whole):
+        if not wrong and find_task(task).exact and essence(folder) != essence(whole):
             wrong = "another end than that of the whole run"
         if wrong:  # the fault of the last kill
             cases[-1:] = [(f"{task}: {', '.join(words)}, then {'gone on' if steps else 'begun again'}", wrong)]
         left -= len(cases)
         yield from cases
+
+
+def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Case]:
+    """kill -9 of a training of Doom leaves no game, no folder and no shared memory; a game that hangs stops no training."""
+    lasts = time.monotonic()
+    made(place, "doom")
+    lasts = time.monotonic() - lasts
+    for number in range(round(20 * times)):
+        shutil.rmtree(place / "killed", ignore_errors=True)
+        after = float(random.random()) * lasts
+        process = start(training("doom", place / "killed"), place / "said")
+        status = ended(process, after)
+        if status is None:
+            os.kill(process, signal.SIGKILL)
+            ended(process, 60)
+        until = time.monotonic() + 12.0
+        while (found := leftovers(place)) and time.monotonic() < until:
+            time.sleep(0.02)
+        if found == [str(path) for path in place.glob(f"{doom.PREFIX}*")]:  # nobody had begun to play: the next start does it
+            doom.sweep()
+            found = leftovers(place)
+        yield f"kill {number} after {after:.2f} s", f"left: {found}" if found else ""
+    for number in range(round(6 * times)):
+        who = ["game", "player"][number % 2]
+        shutil.rmtree(place / "hung", ignore_errors=True)
+        process = start(training("doom", place / "hung", "task.answer_seconds=1", steps=4800), place / "said")
+        until = time.monotonic() + 20.0
+        while not (place / "hung" / "metrics.csv").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(float(random.random()) * 0.5)
+        folders = list(place.glob(f"{doom.PREFIX}*/*"))
+        hung = doom_game.started(folders[int(random.integers(len(folders)))]) if folders else None
+        if hung is not None:
+            os.kill(hung if who == "game" else os.getpgid(hung), signal.SIGSTOP)
+        status = ended(process, 60.0)
+        if status is None:
+            os.kill(process, signal.SIGKILL)
+            ended(process, 60)
+        wrong = "stalled" if status is None else Answer(status, (place / "said").read_text()).offence(0)
+        yield f"a {who} hangs", wrong or ("" if hung is not None else "none was there to be stopped")
+
+
+def leftovers(place: Path) -> list[str]:
+    """What is left of games with temporary folders in a place: processes, folders, shared memory."""
+    found = [str(path) for path in place.glob(f"*{doom.PREFIX}*")]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{place}/{doom.PREFIX}" in (process / "cmdline").read_text():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found + [str(path) for path in doom_game.SHARED.glob("ViZDoom*")]
 
 
 def commands(place: Path, random: np.random.Generator, times: float) -> Iterator[Case]:
@@ -227,7 +279,7 @@ def diverging(place: Path, random: np.random.Generator, times: float) -> Iterato
 
 
 PARTS: dict[str, Part] = {
-    part.__name__: part for part in (configurations, rows, checkpoints, kills, commands, twice, disks, modes, diverging)
+    part.__name__: part for part in (configurations, rows, checkpoints, kills, games, commands, twice, disks, modes, diverging)
 }
 
 

@@ -45,6 +45,7 @@ EPISODE_STEPS = EPISODE_TICS // TICS
 FRAMES_PER_SECOND = 35 / TICS
 LOST = np.full(3, np.nan)  # x, y and heading in a game that has died
 START_SECONDS = 120.0  # that a game may take to come up, on a machine that starts many
+LEAVE_SECONDS = 5.0  # that whoever plays a game may take to end it
 STARTS = 3  # of a game that does not come up
 PREFIX = "ex2-games-"  # of the folder of a batch
 
@@ -145,24 +146,38 @@ class Player:
                 if not part:
                     break
                 came += part
-        self._owes = False
         if len(came) == size:
+            self._owes = False
             return bytes(came)
         self.end()
         return None
 
+    def leave(self) -> None:
+        """Lets whoever plays the game end it and go, if an answer is not still awaited; `end` waits for that."""
+        if self._process is not None and not self._owes:
+            self._link.close()
+
     def end(self) -> None:
         """Ends the game, and whoever plays it."""
-        process, self._process, self._owes = self._process, None, False
+        process, self._process = self._process, None
         if process is None:
             return
-        shared = doom_game.shared_by(process.pid)
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)  # its number is its own until it is waited for
-        process.wait()
         self._link.close()
+        shared: list[Path] = []
+        if self._owes or not _has_ended(process):
+            shared = doom_game.shared_by(process.pid)
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)  # its number is its own until it is waited for
+            process.wait()
+        self._owes = False
         self.trouble = next(filter(None, reversed(doom_game.noted(self._folder, "words"))), "").strip()
         doom_game.remove(self._folder, shared)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LEAVE_SECONDS)
+    return process.returncode is not None
 
 
 class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
@@ -304,6 +319,8 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         )
 
     def close_extras(self, **kwargs: Any) -> None:
+        for player in self._players:
+            player.leave()
         for player in self._players:
             player.end()
         self._folder.remove()

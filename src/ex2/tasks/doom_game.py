@@ -39,6 +39,7 @@ REQUEST = struct.Struct("<ci")  # what is asked for, and its number
 BEGIN, STEP, LOOK = b"b", b"s", b"l"  # an episode with a seed; an action; the whole screen
 ANSWER = struct.Struct("<d?3d")  # to the first two: reward, whether the vest was taken, x, y and heading; the picture follows
 
+START_SECONDS = 10.0  # that a game which nobody waits for any more may take to come up
 SHARED = Path("/dev/shm")  # where Linux shows shared memory
 
 
@@ -153,9 +154,13 @@ def hung_up(link: socket.socket, wait: bool) -> bool:
     return bool(end.poll(None if wait else 0))
 
 
-def watch(link: socket.socket, folder: Path) -> None:
-    """Leaves when the other end of a socket is closed, also while a game does not answer."""
+def watch(link: socket.socket, folder: Path, up: threading.Event) -> None:
+    """Leaves when the other end of a socket is closed, also while a game does not answer.
+
+    A game that is coming up is waited for: what it and vizdoom are about to share could not be removed yet.
+    """
     if hung_up(link, wait=True):
+        up.wait(START_SECONDS)
         leave(folder)
 
 
@@ -164,14 +169,17 @@ def main() -> None:
     for number in (link, lock):  # not for the game, which would hold them open
         os.set_inheritable(number, False)
     other = socket.socket(fileno=link)
-    watcher = threading.Thread(target=watch, args=(other, folder), daemon=True)
+    up = threading.Event()
+    watcher = threading.Thread(target=watch, args=(other, folder, up), daemon=True)
     watcher.start()
     try:
         game = Game(folder, scenario)
+        up.set()
         while len(asked := other.recv(REQUEST.size, socket.MSG_WAITALL)) == REQUEST.size:
             what, number = REQUEST.unpack(asked)
             other.sendall(game.begin(number) if what == BEGIN else game.step(number) if what == STEP else game.screen.tobytes())
     finally:
+        up.set()
         if hung_up(other, wait=False):
             watcher.join()  # it is leaving, and has ended the game
 
