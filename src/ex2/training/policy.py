@@ -186,6 +186,8 @@ def _plain(layer: nn.Module) -> list[Callable[[Tensor], Tensor]]:
         return [torch.relu_]
     if isinstance(layer, nn.Tanh):
         return [torch.tanh_]
+    if isinstance(layer, Standardised):
+        return [layer.moments.now(), lambda seen: seen.clamp_(-CLIPPED_AT, CLIPPED_AT)]
     if isinstance(layer, Outputs):
         return [*_plain(layer.linear), *([] if layer.log_std is None else [partial(_beside, layer.log_std.detach())])]
     return [layer]
