@@ -30,6 +30,11 @@ CONTROL = mujoco.mjtState.mjSTATE_CTRL.value
 THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread costs more than it saves
 
 
+def cores() -> int:
+    """That this process may run on, which in a container or under `taskset` are not all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class MujocoTask(abc.ABC):
     """What makes one task: its model, how episodes begin, what is observed and what is rewarded.
 
@@ -113,7 +118,7 @@ class Stepper:
     def __init__(self, task: MujocoTask, num_envs: int, threads: int | None = None) -> None:
         runge_kutta = task.model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4
         work = num_envs * task.physics_steps * (4 if runge_kutta else 1)
-        threads = threads or min(os.cpu_count() or 1, -(-work // THREAD_WORK))
+        threads = threads or min(cores(), -(-work // THREAD_WORK))
         self.task = task
         self._pool = Rollout(nthread=threads if threads > 1 else 0)
         self._models = [task.model] * num_envs
