@@ -12,6 +12,7 @@ import argparse
 import csv
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -31,6 +32,7 @@ SB3 = {  # environment, how many, steps; episodes of one length, so that an agen
     "DQN": ("MountainCar-v0", 1, 6_000),
     "SAC": ("Pendulum-v1", 1, 800),
 }
+CAR, PEER_STEPS = "MountainCar-v0", 4_000  # of TorchRL, Tianshou and RLlib
 COLUMNS = ["what", "bonus", "plain_seconds", "seconds", "ratio", "steps_per_second"]
 
 
@@ -53,6 +55,103 @@ def vector(bonus: str | None) -> int:
     return 500 * 16
 
 
+def torchrl(bonus: str | None) -> int:
+    """PPO as TorchRL's users write it."""
+    from tensordict.nn import TensorDictModule
+    from torch.distributions import Categorical
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv
+    from torchrl.modules import MLP, ProbabilisticActor, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+    from torchrl.objectives.value import GAE
+
+    from ex2.adapters.torchrl import BonusTransform
+
+    torch.manual_seed(0)
+    env = GymEnv(CAR, categorical_action_encoding=True)
+    network = TensorDictModule(MLP(in_features=2, out_features=3, num_cells=[64, 64]), ["observation"], ["logits"])
+    actor = ProbabilisticActor(network, in_keys=["logits"], distribution_class=Categorical, return_log_prob=True)
+    critic = ValueOperator(MLP(in_features=2, out_features=1, num_cells=[64, 64]), in_keys=["observation"])
+    loss, advantage = ClipPPOLoss(actor, critic), GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    optim = torch.optim.Adam(loss.parameters(), 3e-4)
+    postproc = None if bonus is None else BonusTransform(env, bonus, total_steps=PEER_STEPS)
+    batches = {"frames_per_batch": 1_000, "total_frames": PEER_STEPS, "auto_register_policy_transforms": False}
+    for data in Collector(env, actor, postproc=postproc, **batches):
+        for _ in range(4):
+            advantage(data)
+            for part in data[torch.randperm(len(data))].split(100):
+                terms = loss(part)
+                optim.zero_grad()
+                sum(value for name, value in terms.items() if name.startswith("loss")).backward()
+                optim.step()
+    return PEER_STEPS
+
+
+def tianshou(bonus: str | None, on_policy: bool) -> int:
+    """Tianshou's PPO or DQN, as its trainers run them."""
+    import tianshou.algorithm as algorithms
+    from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+    from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
+    from tianshou.algorithm.optim import AdamOptimizerFactory
+    from tianshou.data import Collector, CollectStats, VectorReplayBuffer
+    from tianshou.env import DummyVectorEnv
+    from tianshou.trainer import OffPolicyTrainerParams, OnPolicyTrainerParams
+    from tianshou.utils.net.common import Net
+    from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
+
+    from ex2.adapters.tianshou import BonusOffPolicyWrapper, BonusOnPolicyWrapper
+
+    torch.manual_seed(0)
+    envs = DummyVectorEnv([lambda: gymnasium.make(CAR)] * 4)
+    envs.seed(0)
+    spaces = {"action_space": envs.action_space[0], "observation_space": envs.observation_space[0]}
+    optim = AdamOptimizerFactory(lr=3e-4)
+    rhythm = {"max_epochs": 1, "epoch_num_steps": PEER_STEPS, "verbose": False, "show_progress": False}
+    if on_policy:
+        body = {"preprocess_net": Net(state_shape=2, hidden_sizes=[64, 64])}
+        policy = DiscreteActorPolicy(actor=DiscreteActor(action_shape=3, **body), **spaces)
+        algorithm = algorithms.PPO(policy=policy, critic=DiscreteCritic(**body), optim=optim)
+        wrapper, kind = BonusOnPolicyWrapper, OnPolicyTrainerParams
+        rhythm |= {"collection_step_num_env_steps": 1_000, "batch_size": 100, "update_step_num_repetitions": 4}
+    else:
+        model = Net(state_shape=2, action_shape=3, hidden_sizes=[64, 64])
+        policy = DiscreteQLearningPolicy(model=model, eps_training=0.1, **spaces)
+        algorithm = algorithms.DQN(policy=policy, optim=optim, target_update_freq=100)
+        wrapper, kind = BonusOffPolicyWrapper, OffPolicyTrainerParams
+        rhythm |= {"collection_step_num_env_steps": 16, "batch_size": 64, "update_step_num_gradient_steps_per_sample": 0.25}
+    algorithm = algorithm if bonus is None else wrapper(algorithm, bonus)
+    collector = Collector[CollectStats](algorithm, envs, VectorReplayBuffer(20_000, 4), exploration_noise=True)
+    algorithm.run_training(kind(training_collector=collector, **rhythm))
+    return PEER_STEPS
+
+
+def rllib(bonus: str | None) -> int:
+    """RLlib's PPO, all of it in this process."""
+    import ray
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    from ex2.adapters.rllib import with_bonus
+
+    ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, num_cpus=1)
+    config = PPOConfig().environment(CAR).env_runners(num_env_runners=0).debugging(seed=0, log_level="ERROR")
+    config = config.training(train_batch_size=1_000, minibatch_size=100, num_epochs=4)
+    algorithm = (config if bonus is None else with_bonus(config, bonus, total_steps=PEER_STEPS)).build_algo()
+    for _ in range(PEER_STEPS // 1_000):
+        algorithm.train()
+    algorithm.stop()
+    return PEER_STEPS
+
+
+TRAININGS: dict[str, Callable[[str | None], int]] = {
+    **{name: partial(sb3, name) for name in SB3},
+    "vector": vector,
+    "TorchRL PPO": torchrl,
+    "Tianshou PPO": partial(tianshou, on_policy=True),
+    "Tianshou DQN": partial(tianshou, on_policy=False),
+    "RLlib PPO": rllib,
+}
+
+
 def compare(what: str, run: Callable[[str | None], int], bonus: str, repeats: int) -> dict[str, object]:
     run(None), run(bonus)
     seconds: dict[str | None, list[float]] = {None: [], bonus: []}
@@ -68,7 +167,7 @@ def compare(what: str, run: Callable[[str | None], int], bonus: str, repeats: in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", nargs="+", default=[*SB3, "vector"])
+    parser.add_argument("--what", nargs="+", default=list(TRAININGS), choices=list(TRAININGS))
     parser.add_argument("--bonuses", nargs="+", default=["none", "kernel-exemplar"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("results/adapters.csv"))
@@ -77,8 +176,7 @@ def main() -> None:
     rows = []
     for what in options.what:
         for bonus in options.bonuses:
-            run = vector if what == "vector" else (lambda chosen, what=what: sb3(what, chosen))
-            rows.append(compare(what, run, bonus, options.repeats))
+            rows.append(compare(what, TRAININGS[what], bonus, options.repeats))
             print(rows[-1], flush=True)
             with options.out.open("w", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)

@@ -156,11 +156,15 @@ class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
 
 
 class Relabelled:
-    """A replay buffer whose rewards are what an agent learns from now, at `indices` and where `next` leads from there."""
+    """A replay buffer whose rewards are what an agent learns from now, at `indices` and where `next` leads from there.
 
-    def __init__(self, buffer: ReplayBuffer, batch: Any, indices: Array, wrapper: BonusOffPolicyWrapper) -> None:
-        self.buffer, self.wrapper = buffer, wrapper
-        self.rew = buffer.rew.astype(np.float64)
+    They are written into `rewards`, as long as the buffer and used again and again; what it has elsewhere is not looked at.
+    """
+
+    def __init__(
+        self, buffer: ReplayBuffer, batch: Any, indices: Array, wrapper: BonusOffPolicyWrapper, rewards: Array
+    ) -> None:
+        self.buffer, self.wrapper, self.rew = buffer, wrapper, rewards
         self.relabel(batch, indices)
 
     def relabel(self, batch: Any, indices: Array) -> None:
@@ -214,6 +218,7 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         super().__init__(wrapped_algorithm)
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings, episode_counts=False)
         self.gather = gather
+        self._rewards = np.zeros(0)
         self.shown: list[tuple[int, int]] = []  # of each part of the buffer: where it ended, and how many it held
 
     def update(self, buffer: ReplayBuffer, sample_size: int | None) -> TrainingStats:
@@ -238,7 +243,9 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         self.shown = now
 
     def _preprocess_batch(self, batch: Any, buffer: ReplayBuffer, indices: Array) -> Any:
-        seen: Any = Relabelled(buffer, batch, indices, self)
+        if len(self._rewards) != buffer.maxsize:
+            self._rewards = np.full(buffer.maxsize, np.nan)
+        seen: Any = Relabelled(buffer, batch, indices, self, self._rewards)
         batch.rew = seen.rew[indices]
         return super()._preprocess_batch(batch, seen, indices)
 
