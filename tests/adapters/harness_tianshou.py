@@ -47,12 +47,13 @@ class Seen(ModuleWithVectorOutput):
 class Values(nn.Module):
     """Q-values of the two actions, or a row of quantiles of each."""
 
-    def __init__(self, kind: str, quantiles: int = 1) -> None:
+    def __init__(self, seen: Seen, quantiles: int = 1) -> None:
         super().__init__()
-        self.features, self.last, self.quantiles = Features(kind), nn.Linear(8, 2 * quantiles), quantiles
+        self.seen, self.last, self.quantiles = seen, nn.Linear(8, 2 * quantiles), quantiles
 
     def forward(self, obs, state=None, info=None):
-        found = self.last(self.features(obs))
+        features, state = self.seen(obs, state)
+        found = self.last(features)
         return (found if self.quantiles == 1 else found.unflatten(-1, (2, self.quantiles))), state
 
 
@@ -69,7 +70,8 @@ class Critic(ContinuousCritic):
 class OnPolicy:
     """PPO, A2C, NPG and TRPO."""
 
-    wrapper, settings, steps, continuous = BonusOnPolicyWrapper, {}, 128, False  # noqa: RUF012
+    wrapper, parameters, settings, steps, continuous = BonusOnPolicyWrapper, OnPolicyTrainerParams, {}, 128, False
+    rhythm = {"batch_size": 32, "collection_step_num_env_steps": 64, "update_step_num_repetitions": 2}  # noqa: RUF012
 
     def __init__(self, algorithm: str, kind: str) -> None:
         self.algorithm, self.kind = getattr(algorithms, algorithm), kind
@@ -104,7 +106,7 @@ class OnPolicy:
     def buffer(self):
         return VectorReplayBuffer(400, 2)
 
-    def learn(self, agent, buffer, steps=None, tests=False, **settings):
+    def learn(self, agent, buffer, steps=None, tests=False, **rhythm):
         """Returns those of the episodes of the training and of a test, as Tianshou's collectors report them."""
         returns = []
 
@@ -114,29 +116,24 @@ class OnPolicy:
                 returns.extend(found.returns)
                 return found
 
-        settings = self.trainer(steps or self.steps) | settings
-        agent.run_training(
-            (OnPolicyTrainerParams if self.wrapper is BonusOnPolicyWrapper else OffPolicyTrainerParams)(
-                training_collector=Reports(agent, self.envs(), buffer, exploration_noise=True),
-                test_collector=Reports(agent, self.envs()) if tests else None,
-                test_step_num_episodes=3,
-                max_epochs=1,
-                epoch_num_steps=steps or self.steps,
-                verbose=False,
-                show_progress=False,
-                **settings,
-            )
+        parameters = self.parameters(
+            training_collector=Reports(agent, self.envs(), buffer, exploration_noise=True),
+            test_collector=Reports(agent, self.envs()) if tests else None,
+            test_step_num_episodes=3,
+            max_epochs=1,
+            epoch_num_steps=steps or self.steps,
+            verbose=False,
+            show_progress=False,
+            **self.rhythm | rhythm,
         )
+        agent.run_training(parameters)
         return returns
-
-    def trainer(self, steps):
-        return {"batch_size": 32, "collection_step_num_env_steps": 64, "update_step_num_repetitions": 2}
 
     def numbers(self, agent):
         state = getattr(agent, "wrapped_algorithm", agent).state_dict()
         return np.concatenate([values.numpy().ravel() for values in state.values() if isinstance(values, torch.Tensor)])
 
-    def learned_from(self, bonus, **settings):
+    def learned_from(self, bonus, **rhythm):
         """The batch that an agent would learn from, if it did."""
         agent, batches = self.agent(bonus, **({} if bonus is None else PLAIN)), []
 
@@ -145,16 +142,15 @@ class OnPolicy:
             return TrainingStats()
 
         getattr(agent, "wrapped_algorithm", agent)._update_with_batch = kept
-        self.learn(agent, self.buffer(), **settings)
+        self.learn(agent, self.buffer(), **rhythm)
         (batch,) = batches
         return batch, places(plain(batch.obs), 1)
 
     def play(self, bonus):
         batch, where = self.learned_from(bonus, collection_step_num_env_steps=self.steps)
-        environments = 2
 
         def columns(values):
-            return np.asarray(values).reshape(environments, -1).T
+            return np.asarray(values).reshape(2, -1).T  # the buffer holds one environment behind the other
 
         ends = columns(batch.terminated | batch.truncated)
         rest = np.stack([columns(values) for values in (batch.v_s, batch.terminated, places(plain(batch.obs_next), 1))])
@@ -203,25 +199,22 @@ class OnPolicy:
 class OffPolicy(OnPolicy):
     """DQN and QRDQN."""
 
-    wrapper, settings, steps = BonusOffPolicyWrapper, {"gather": 40}, 160  # noqa: RUF012
+    wrapper, parameters, settings, steps = BonusOffPolicyWrapper, OffPolicyTrainerParams, {"gather": 40}, 160
+    rhythm = {"batch_size": 64, "collection_step_num_env_steps": 16, "update_step_num_gradient_steps_per_sample": 0.125}  # noqa: RUF012
 
     def __init__(self, algorithm: str, kind: str) -> None:
         super().__init__(algorithm, kind)
         self.policy = QRDQNPolicy if algorithm == "QRDQN" else DiscreteQLearningPolicy
 
     def bare(self):
-        quantiles = {"num_quantiles": 5} if self.policy is QRDQNPolicy else {}
-        model = Values(self.kind, *quantiles.values())
-        policy = self.policy(model=model, eps_training=0.9, **self.spaces)
+        quantiles = {"num_quantiles": 5} if issubclass(self.policy, QRDQNPolicy) else {}
+        policy = self.policy(model=Values(self.seen(), *quantiles.values()), eps_training=0.9, **self.spaces)
         return self.algorithm(policy=policy, optim=OPTIM, gamma=GAMMA, target_update_freq=3, **quantiles)
-
-    def trainer(self, steps):
-        return {"batch_size": 64, "collection_step_num_env_steps": 16, "update_step_num_gradient_steps_per_sample": 0.125}
 
     def play(self, bonus):
         """Of several targets of a step, of quantiles, each has to have the bonus in it."""
-        steps = {"collection_step_num_env_steps": 200, "update_step_num_gradient_steps_per_sample": 1 / 200}
-        batch, where = self.learned_from(bonus, steps=200, **steps)
+        once = {"collection_step_num_env_steps": 200, "update_step_num_gradient_steps_per_sample": 1 / 200}
+        batch, where = self.learned_from(bonus, steps=200, **once)
         returns = batch.returns.numpy().reshape(64, -1)
         each = returns.shape[1]
         rest = [returns - batch.rew[:, None], np.tile(batch.terminated[:, None], each)]

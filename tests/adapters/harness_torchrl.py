@@ -174,7 +174,12 @@ class DQN(PPO):
         loss.make_value_estimator(gamma=GAMMA)
         explores = EGreedyModule(spec, annealing_num_steps=10**9, eps_init=0.9, eps_end=0.9)
         buffer = ReplayBuffer(storage=LazyTensorStorage(400), batch_size=64)
-        parts = {"actor": TensorDictSequential(values, explores), "loss": loss, "target": SoftUpdate(loss, tau=0.1), "buffer": buffer}
+        parts = {
+            "actor": TensorDictSequential(values, explores),
+            "loss": loss,
+            "target": SoftUpdate(loss, tau=0.1),
+            "buffer": buffer,
+        }
         return SimpleNamespace(**parts, optim=torch.optim.Adam(loss.parameters(), 1e-2))
 
     def update(self, agent, data):

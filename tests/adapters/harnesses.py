@@ -434,5 +434,6 @@ HARNESSES = {
     "tianshou-SAC-vector": (of("tianshou", "Continuous"), "SAC", "vector"),
     "tianshou-SAC-dict": (of("tianshou", "Continuous"), "SAC", "dict"),
     "tianshou-TD3-vector": (of("tianshou", "Continuous"), "TD3", "vector"),
+    "rllib-PPO-vector": (of("rllib", "PPO"), "vector"),
 }
 """Every case of the suite: adapter, algorithm, kind of observations, autoreset mode or wrappers."""

@@ -16,10 +16,18 @@ from ex2.shaping import discounted
 
 QUICK = ("sb3-PPO-vector", "sb3-A2C-dict", "sb3-DQN-vector", "sb3-SAC-vector", "gymnasium-vector-vector-NEXT_STEP")
 QUICK += ("gymnasium-vector-vector-SAME_STEP", "by-hand-dict-DISABLED", "gymnasium-vector-autoreset-False")
+QUICK += ("torchrl-PPO-vector", "tianshou-DQN-vector")
 """For `make quick`."""
+TOGETHER = {"rllib": "ray", "tianshou": "tianshou"}
+"""Libraries that take seconds to start, in one process each, with their own tests."""
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in HARNESSES])
+def case(name):
+    slow, group = [pytest.mark.slow] * (name not in QUICK), TOGETHER.get(name.partition("-")[0])
+    return pytest.param(name, marks=slow if group is None else [*slow, pytest.mark.xdist_group(group)])
+
+
+@pytest.fixture(params=[case(name) for name in HARNESSES])
 def name(request):
     return request.param
 
@@ -90,8 +98,10 @@ def test_going_on_equals_never_having_stopped(harness, tmp_path):
     assert np.array_equal(never, again)
 
 
-@pytest.mark.parametrize(
-    "name", ["sb3-PPO-vector", "sb3-TRPO-picture", "sb3-A2C-discrete", "sb3-DQN-vector", "sb3-SAC-picture"]
-)
+OWN = ["sb3-PPO-vector", "sb3-TRPO-picture", "sb3-A2C-discrete", "sb3-DQN-vector", "sb3-SAC-picture", "torchrl-PPO-vector"]
+OWN += map(case, ["torchrl-DQN-vector", "tianshou-PPO-dict", "tianshou-DQN-vector", "tianshou-SAC-vector", "rllib-PPO-vector"])
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_a_policy_of_ones_own_learns_with_a_bonus(name):
     assert np.isfinite(built(name).own_policy()).all()
