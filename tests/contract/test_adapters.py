@@ -50,6 +50,12 @@ def played(name):
     return harness.play(None), harness.play(bonus), bonus
 
 
+@cache
+def without(name):
+    """What a training without the adapter learns."""
+    return built(name).train(None)
+
+
 def test_a_late_bonus_reaches_an_early_step_by_the_discounted_amount(name):
     plain, shaped, _ = played(name)
     bonuses = WEIGHT * (shaped.places >= NOVEL) * shaped.real
@@ -76,6 +82,8 @@ def test_only_what_happened_is_fitted_scored_and_remembered(name):
         terminated, truncated = batch.terminated.numpy()[mask], batch.truncated.numpy()[mask]
         assert np.array_equal(after[mask] == LENGTH - 1, terminated)
         assert not (terminated & truncated).any()
+        apart = (after[:-1] != before[1:]) & mask[:-1] & mask[1:]  # stretches that only lie one behind the other
+        assert (batch.terminated | batch.truncated).numpy()[:-1][apart].all()
     assert any(batch.terminated[batch.mask].any() for batch in bonus.fitted)
 
 
@@ -85,12 +93,12 @@ def test_evaluations_see_no_bonus(harness):
     assert set(np.ravel(returns)) <= {0.0, 1.0}
 
 
-def test_a_weight_of_0_is_the_training_without_the_adapter_bit_for_bit(harness):
-    assert np.array_equal(harness.train(None), harness.train(0.0))
+def test_a_weight_of_0_is_the_training_without_the_adapter_bit_for_bit(name):
+    assert np.array_equal(without(name), built(name).train(0.0))
 
 
-def test_a_bonus_changes_the_training(harness):
-    assert not np.array_equal(harness.train(None), harness.train("auto"))
+def test_a_bonus_changes_the_training(name):
+    assert not np.array_equal(without(name), built(name).train("auto"))
 
 
 def test_going_on_equals_never_having_stopped(harness, tmp_path):
