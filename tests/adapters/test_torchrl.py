@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torchrl.envs.libs.gym import GymEnv
 
 from ex2 import UsageError
 from ex2.adapters.torchrl import BonusTransform
+from ex2.episodic import Places
 
 ENV = Corridor()
 
@@ -68,6 +71,29 @@ def test_each_transition_is_shown_once_also_where_trajectories_are_split():
         assert terminated == (after == 4)
     assert any(terminated for _, _, terminated, _ in seen)
     assert any(truncated for *_, truncated in seen)
+
+
+class Placed(LateBonus):
+    """With a metric, so that what recurs within an episode counts less."""
+
+    def places(self, batch):
+        return Places(batch.obs, 0.1, 0)
+
+
+@pytest.mark.parametrize("mode", ["", "reset_at_each_iter", "split_trajs"])
+def test_an_episode_is_counted_as_long_as_it_runs(mode):
+    """Over several batches, and no longer where the collector resets; where it splits them, within a batch."""
+    env, visits, modes = corridors(length=8, limit=40), Counter(), {mode: True} if mode else {}
+    transform = BonusTransform(env, Placed(ENV.observation_space, ENV.action_space), 1.0, scaled=False, centre="none")
+    torch.manual_seed(1)
+    for data in Collector(env, None, frames_per_batch=60, total_frames=1_200, postproc=transform, **modes):
+        visits = Counter() if mode == "split_trajs" else visits
+        rows = data[data["collector", "mask"]] if mode == "split_trajs" else data.reshape(-1)
+        parts = (rows["collector", "traj_ids"], rows["observation"], rows["next", "bonus"])
+        for number, place, bonus in zip(*(part.flatten().tolist() for part in parts), strict=True):
+            visits[number, place] += 1
+            assert bonus == pytest.approx((place >= 3) * visits[number, place] ** -0.5)
+    assert max(visits.values()) > 1
 
 
 @pytest.mark.slow
