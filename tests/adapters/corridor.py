@@ -30,6 +30,17 @@ class Corridor(gymnasium.Env):
         return np.array([self.place], np.float32)
 
 
+class Short(Corridor):
+    """As RLlib makes environments; rewards are whole numbers, as many environments give them."""
+
+    def __init__(self, config=None):
+        super().__init__(**({"length": 5, "limit": 9} | dict(config or {})))
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, int(reward), *rest
+
+
 class Lock(gymnasium.Env):
     """A combination lock: at each place one of two buttons leads on and the other back to the start; 1 for opening it.
 

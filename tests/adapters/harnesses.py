@@ -1,6 +1,7 @@
 """Each adapter in the words of the conformance suite (tests/contract/test_adapters.py).
 
-To add an adapter: a class with these methods, and an entry in `HARNESSES`.
+To add an adapter: a class with these methods, and an entry in `HARNESSES`. Those of libraries that take long to import have a
+file of their own, `harness_...`, and are imported when they are asked for.
 
 - `play(bonus)`: a fresh agent with seed 0 goes some steps and does not learn, with the bonus (weight 2, not scaled, not
   centred, fitted at every chance) or, with None, without the adapter. Returns what it would learn from, as `Played`.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from importlib import import_module
 
 import gymnasium
 import numpy as np
@@ -404,6 +406,11 @@ class One:
         return np.asarray(obs)[None]
 
 
+def of(library: str, name: str):
+    """A harness of another file."""
+    return lambda *arguments: getattr(import_module(f"harness_{library}"), name)(*arguments)
+
+
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 ON_POLICY, DISCRETE, CONTINUOUS = ("PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO"), ("DQN", "QRDQN"), ("SAC", "TD3", "TQC")
 WRAPPED = ("normalised", "stacked", "stacked+normalised", "normalised+stacked")
@@ -418,5 +425,15 @@ HARNESSES = {
     **{f"gymnasium-vector-{kind}-{mode.name}": (Vector, kind, mode) for kind in KINDS for mode in (NEXT, SAME, DISABLED)},
     **{f"by-hand-{kind}-{mode.name}": (Vector, kind, mode, True) for kind in KINDS for mode in (NEXT, SAME, DISABLED)},
     **{f"gymnasium-{kind}-autoreset-{auto}": (Single, kind, auto) for kind in KINDS for auto in (False, True)},
+    **{f"torchrl-PPO-{kind}": (of("torchrl", "PPO"), kind) for kind in KINDS},
+    "torchrl-DQN-vector": (of("torchrl", "DQN"), "vector"),
+    **{f"tianshou-PPO-{kind}": (of("tianshou", "OnPolicy"), "PPO", kind) for kind in KINDS},
+    **{f"tianshou-{name}-vector": (of("tianshou", "OnPolicy"), name, "vector") for name in ("A2C", "NPG", "TRPO")},
+    **{f"tianshou-DQN-{kind}": (of("tianshou", "OffPolicy"), "DQN", kind) for kind in KINDS},
+    "tianshou-QRDQN-vector": (of("tianshou", "OffPolicy"), "QRDQN", "vector"),
+    "tianshou-SAC-vector": (of("tianshou", "Continuous"), "SAC", "vector"),
+    "tianshou-SAC-dict": (of("tianshou", "Continuous"), "SAC", "dict"),
+    "tianshou-TD3-vector": (of("tianshou", "Continuous"), "TD3", "vector"),
+    "rllib-PPO-vector": (of("rllib", "PPO"), "vector"),
 }
 """Every case of the suite: adapter, algorithm, kind of observations, autoreset mode or wrappers."""

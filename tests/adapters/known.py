@@ -6,7 +6,6 @@ import copy
 import re
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from ex2 import Bonus
@@ -38,15 +37,6 @@ def shown(bonus: LateBonus) -> list[tuple[float, float, bool, bool]]:
         rows = (batch.obs[..., 0], batch.next_obs[..., 0], batch.terminated, batch.truncated)
         found += list(zip(*(row[batch.mask].tolist() for row in rows), strict=True))
     return found
-
-
-def discounted_bonuses(bonuses, ends, discount):
-    """What bonuses add to each advantage, by the recursion as it is written in books. [T] -> [T]"""
-    added, running = np.zeros(len(bonuses)), 0.0
-    for step in reversed(range(len(bonuses))):
-        running = bonuses[step] + discount * running * (not ends[step])
-        added[step] = running
-    return added
 
 
 def steady(metrics: dict[str, float]) -> dict[str, float]:

@@ -1,27 +1,22 @@
-"""The bonus in TorchRL: it reaches the advantages, sees true transitions, and leaves the environment's reward beside them."""
+"""What is particular to the bonus in TorchRL; what every adapter keeps to is in tests/contract/test_adapters.py."""
 
 from __future__ import annotations
 
-import io
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from corridor import Corridor
-from known import LateBonus, discounted_bonuses, same, shown, snippet, steady
-from tensordict.nn import TensorDictModule
-from torch import nn
-from torch.distributions import Categorical
+from known import LateBonus, same, shown, snippet
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import GymWrapper, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.libs.gym import GymEnv
-from torchrl.modules import ProbabilisticActor, ValueOperator
-from torchrl.objectives import ClipPPOLoss
-from torchrl.objectives.value import GAE
 
 from ex2 import UsageError
 from ex2.adapters.torchrl import BonusTransform
+from ex2.episodic import Places
 
 ENV = Corridor()
 
@@ -36,15 +31,6 @@ def corridors(count=3, **settings):
     return made
 
 
-def actor_and_critic():
-    torch.manual_seed(0)
-    scores = TensorDictModule(
-        nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 2)), in_keys=["observation"], out_keys=["logits"]
-    )
-    actor = ProbabilisticActor(scores, in_keys=["logits"], distribution_class=Categorical, return_log_prob=True)
-    return actor, ValueOperator(nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1)), in_keys=["observation"])
-
-
 def late(env, weight=2.0, **settings):
     """A transform with a bonus of known answers, unscaled and not centred."""
     bonus = LateBonus(ENV.observation_space, ENV.action_space)
@@ -55,58 +41,6 @@ def gathered(steps=60, **settings):
     """A batch of a random agent in three corridors, [3, T]."""
     torch.manual_seed(1)
     return next(iter(Collector(corridors(**settings), None, frames_per_batch=3 * steps, total_frames=3 * steps)))
-
-
-def train(postproc=None, frames=360, env=None):
-    """A small PPO; returns what it has learned and the rewards of its batches."""
-    env = corridors() if env is None else env
-    actor, critic = actor_and_critic()
-    loss, advantage = ClipPPOLoss(actor, critic), GAE(gamma=0.9, lmbda=0.8, value_network=critic)
-    optim = torch.optim.Adam(loss.parameters(), 1e-2)
-    collector = Collector(env, actor, frames_per_batch=90, total_frames=frames, postproc=postproc)
-    torch.manual_seed(2)
-    rewards = []
-    for data in collector:
-        rewards.append(data["next", "reward"])
-        for _ in range(2):
-            advantage(data)
-            terms = loss(data.reshape(-1))
-            optim.zero_grad()
-            sum(value for name, value in terms.items() if name.startswith("loss_")).backward()
-            optim.step()
-    return loss.state_dict(), rewards
-
-
-def test_1_the_bonus_reaches_the_advantages():
-    """A bonus late in an episode changes the advantage of each step before it by exactly the discounted amount."""
-    data, (_, critic) = gathered(), actor_and_critic()
-    advantage = GAE(gamma=0.9, lmbda=0.8, value_network=critic)
-    found, without = late(corridors())(data), data.clone()
-    with torch.no_grad():
-        advantage(found), advantage(without)
-    difference = (found["advantage"] - without["advantage"])[..., 0].numpy()
-    bonuses, ends = 2.0 * (data["observation"][..., 0] >= 3).numpy(), data["next", "done"][..., 0].numpy()
-    assert bonuses.any()
-    assert ends.sum() > 6
-    for env in range(3):
-        expected = discounted_bonuses(bonuses[env], ends[env], 0.9 * 0.8)
-        assert np.allclose(difference[env], expected, atol=1e-5)
-        assert (expected[bonuses[env] == 0] > 0).any()
-
-
-def test_3_terminal_and_truncated_ends_bootstrap_as_they_should():
-    """Behind a terminal end there is nothing, behind a time limit the value of the last observation."""
-    data, (_, critic) = gathered(), actor_and_critic()
-    found = late(corridors())(data)
-    with torch.no_grad():
-        GAE(gamma=0.9, lmbda=0.0, value_network=critic)(found)
-        after = critic.module(data["next", "observation"])
-    bonuses = 2.0 * (data["observation"] >= 3)
-    ended = data["next", "terminated"]
-    expected = data["next", "reward"] + bonuses + 0.9 * torch.where(ended, 0.0, after)
-    assert ended.any()
-    assert data["next", "truncated"].any()
-    assert torch.allclose(found["value_target"], expected, atol=1e-5)
 
 
 def test_the_bonus_is_written_beside_the_reward():
@@ -120,15 +54,14 @@ def test_the_bonus_is_written_beside_the_reward():
     assert (data == before).all()
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_2_each_transition_is_shown_once_and_none_is_made_up(split):
+def test_each_transition_is_shown_once_also_where_trajectories_are_split():
     """Padding, which splitting makes, is none."""
     env = corridors()
     transform = late(env)
-    collector = Collector(env, None, frames_per_batch=90, total_frames=180, postproc=transform, split_trajs=split)
+    collector = Collector(env, None, frames_per_batch=90, total_frames=180, postproc=transform, split_trajs=True)
     found = []
     for data in collector:
-        rows = data if not split else data[data["collector", "mask"]]
+        rows = data[data["collector", "mask"]]
         found += list(zip(rows["observation"].flatten().tolist(), rows["next", "observation"].flatten().tolist(), strict=True))
     seen = shown(transform.shaper.bonus)
     assert len(seen) == transform.shaper.seen == 180
@@ -138,6 +71,29 @@ def test_2_each_transition_is_shown_once_and_none_is_made_up(split):
         assert terminated == (after == 4)
     assert any(terminated for _, _, terminated, _ in seen)
     assert any(truncated for *_, truncated in seen)
+
+
+class Placed(LateBonus):
+    """With a metric, so that what recurs within an episode counts less."""
+
+    def places(self, batch):
+        return Places(batch.obs, 0.1, 0)
+
+
+@pytest.mark.parametrize("mode", ["", "reset_at_each_iter", "split_trajs"])
+def test_an_episode_is_counted_as_long_as_it_runs(mode):
+    """Over several batches, and no longer where the collector resets; where it splits them, within a batch."""
+    env, visits, modes = corridors(length=8, limit=40), Counter(), {mode: True} if mode else {}
+    transform = BonusTransform(env, Placed(ENV.observation_space, ENV.action_space), 1.0, scaled=False, centre="none")
+    torch.manual_seed(1)
+    for data in Collector(env, None, frames_per_batch=60, total_frames=1_200, postproc=transform, **modes):
+        visits = Counter() if mode == "split_trajs" else visits
+        rows = data[data["collector", "mask"]] if mode == "split_trajs" else data.reshape(-1)
+        parts = (rows["collector", "traj_ids"], rows["observation"], rows["next", "bonus"])
+        for number, place, bonus in zip(*(part.flatten().tolist() for part in parts), strict=True):
+            visits[number, place] += 1
+            assert bonus == pytest.approx((place >= 3) * visits[number, place] ** -0.5)
+    assert max(visits.values()) > 1
 
 
 @pytest.mark.slow
@@ -157,40 +113,6 @@ def test_collectors_in_other_processes_are_seen_by_one_bonus():
         gaps = batch.next_obs[:-1, 0, 0] != batch.obs[1:, 0, 0]
         assert (batch.terminated | batch.truncated)[:-1, 0][gaps].all()
         assert gaps.any()
-
-
-def test_evaluation_never_sees_a_bonus():
-    env = corridors()
-    transform = late(env, 1_000.0)
-    train(transform, env=env)
-    rollout = env.rollout(20, break_when_any_done=False)
-    assert set(rollout["next", "reward"].unique().tolist()) <= {0.0, 1.0}
-    assert "bonus" not in rollout["next"].keys()  # noqa: SIM118
-
-
-def test_weight_0_is_the_run_without():
-    env = corridors()
-    plain, with_0 = train(), train(BonusTransform(env, "histogram", 0.0, bins=5), env=env)
-    assert same(dict(plain[0]), dict(with_0[0]))
-    other = train(BonusTransform(corridors(), "histogram", 1.0, bins=5))
-    assert not same(dict(plain[0]), dict(other[0]))
-
-
-def test_save_load_go_on():
-    """As if it had never stopped."""
-    first, second = gathered(), gathered(40)
-    made = [BonusTransform(corridors(), gamma=0.9, total_steps=400) for _ in range(2)]
-    made[0](first)
-    file = io.BytesIO()
-    torch.save(made[0].state_dict(), file)
-    file.seek(0)
-    made[1].load_state_dict(torch.load(file, weights_only=False))
-    found = [transform(second) for transform in made]
-    assert torch.equal(found[0]["next", "reward"], found[1]["next", "reward"])
-    assert found[0]["next", "bonus"].any()
-    assert steady(made[0].metrics) == steady(made[1].metrics)
-    assert same(made[0].state_dict(), made[1].state_dict())
-    assert made[1].shaper.seen == 300
 
 
 def test_metrics_are_those_of_the_shaper():

@@ -16,10 +16,18 @@ from ex2.shaping import discounted
 
 QUICK = ("sb3-PPO-vector", "sb3-A2C-dict", "sb3-DQN-vector", "sb3-SAC-vector", "gymnasium-vector-vector-NEXT_STEP")
 QUICK += ("gymnasium-vector-vector-SAME_STEP", "by-hand-dict-DISABLED", "gymnasium-vector-autoreset-False")
+QUICK += ("torchrl-PPO-vector", "tianshou-DQN-vector")
 """For `make quick`."""
+TOGETHER = {"rllib": "ray", "tianshou": "tianshou"}
+"""Libraries that take seconds to start, in one process each, with their own tests."""
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in HARNESSES])
+def case(name):
+    slow, group = [pytest.mark.slow] * (name not in QUICK), TOGETHER.get(name.partition("-")[0])
+    return pytest.param(name, marks=slow if group is None else [*slow, pytest.mark.xdist_group(group)])
+
+
+@pytest.fixture(params=[case(name) for name in HARNESSES])
 def name(request):
     return request.param
 
@@ -40,6 +48,12 @@ def played(name):
     harness = built(name)
     bonus = harness.known()
     return harness.play(None), harness.play(bonus), bonus
+
+
+@cache
+def without(name):
+    """What a training without the adapter learns."""
+    return built(name).train(None)
 
 
 def test_a_late_bonus_reaches_an_early_step_by_the_discounted_amount(name):
@@ -68,6 +82,8 @@ def test_only_what_happened_is_fitted_scored_and_remembered(name):
         terminated, truncated = batch.terminated.numpy()[mask], batch.truncated.numpy()[mask]
         assert np.array_equal(after[mask] == LENGTH - 1, terminated)
         assert not (terminated & truncated).any()
+        apart = (after[:-1] != before[1:]) & mask[:-1] & mask[1:]  # stretches that only lie one behind the other
+        assert (batch.terminated | batch.truncated).numpy()[:-1][apart].all()
     assert any(batch.terminated[batch.mask].any() for batch in bonus.fitted)
 
 
@@ -77,12 +93,12 @@ def test_evaluations_see_no_bonus(harness):
     assert set(np.ravel(returns)) <= {0.0, 1.0}
 
 
-def test_a_weight_of_0_is_the_training_without_the_adapter_bit_for_bit(harness):
-    assert np.array_equal(harness.train(None), harness.train(0.0))
+def test_a_weight_of_0_is_the_training_without_the_adapter_bit_for_bit(name):
+    assert np.array_equal(without(name), built(name).train(0.0))
 
 
-def test_a_bonus_changes_the_training(harness):
-    assert not np.array_equal(harness.train(None), harness.train("auto"))
+def test_a_bonus_changes_the_training(name):
+    assert not np.array_equal(without(name), built(name).train("auto"))
 
 
 def test_going_on_equals_never_having_stopped(harness, tmp_path):
@@ -90,8 +106,10 @@ def test_going_on_equals_never_having_stopped(harness, tmp_path):
     assert np.array_equal(never, again)
 
 
-@pytest.mark.parametrize(
-    "name", ["sb3-PPO-vector", "sb3-TRPO-picture", "sb3-A2C-discrete", "sb3-DQN-vector", "sb3-SAC-picture"]
-)
+OWN = ["sb3-PPO-vector", "sb3-TRPO-picture", "sb3-A2C-discrete", "sb3-DQN-vector", "sb3-SAC-picture", "torchrl-PPO-vector"]
+OWN += map(case, ["torchrl-DQN-vector", "tianshou-PPO-dict", "tianshou-DQN-vector", "tianshou-SAC-vector", "rllib-PPO-vector"])
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_a_policy_of_ones_own_learns_with_a_bonus(name):
     assert np.isfinite(built(name).own_policy()).all()

@@ -82,14 +82,20 @@ class StepShaper:
         check_length(self.shaper.weight, self.total_steps)
         return min(self.seen / self.total_steps, 1.0) if self.total_steps else 0.0
 
-    def observe(self, batch: Batch, rewards: Array) -> Shaped:
-        """Shows new transitions to the bonus, with their rewards [T, N]; bad ones are named before anything is changed."""
+    def observe(self, batch: Batch, rewards: Array, anew: bool = False) -> Shaped:
+        """Shows new transitions to the bonus, with their rewards [T, N]; bad ones are named before anything is changed.
+
+        `anew` says that no episode goes on which ran at the end of the batch before.
+        """
         if not np.isfinite(rewards[batch.mask.numpy()]).all():
             step, env = np.argwhere(~np.isfinite(np.where(batch.mask.numpy(), rewards, 0.0)))[0]
             raise UsageError(
                 f"The reward of environment {env} at step {step} of the batch is {rewards[step, env]}: "
                 "environments must give finite numbers; the batch was not used."
             )
+        if anew:
+            self.bonus.check(batch)
+            self.shaper.restart()
         shaped = self.shaper(batch, rewards, self.progress)
         self.seen += int(batch.mask.sum())
         self.metrics = reported(shaped.metrics)

@@ -77,6 +77,7 @@ class BonusTransform(Transform):  # type: ignore[misc]
         action_space, self.acted = space_of(env.action_spec, len(env.batch_size), "action")
         space = seen[keys[0]][0] if len(keys) == 1 else spaces.Dict({key: space for key, (space, _) in seen.items()})
         self.shaper = StepShaper(bonus, weight, gamma, space, action_space, total_steps=total_steps, **settings)
+        self.running: Tensor | None = None  # the numbers of the trajectories at the end of the latest batch, -1 if they ended
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -91,9 +92,11 @@ class BonusTransform(Transform):  # type: ignore[misc]
             )
         if tensordict.batch_dims < 1:
             raise UsageError("The data has no dimension of time: BonusTransform takes what a collector gathers, [*, T].")
-        batch = self.transitions(tensordict)
-        own = tensordict.get(("next", "reward"))
-        shaped = self.shaper.observe(batch, columns(own.squeeze(-1), tensordict).cpu().numpy())
+        batch, numbers = self.transitions(tensordict), self.trajectories(tensordict)
+        own, anew = tensordict.get(("next", "reward")), not self.goes_on(numbers)
+        shaped = self.shaper.observe(batch, columns(own.squeeze(-1), tensordict).cpu().numpy(), anew)
+        split = ("collector", "mask") in tensordict.keys(True)
+        self.running = None if numbers is None or split else torch.where(batch.terminated | batch.truncated, -1, numbers)[-1]
         changed = tensordict.copy()
         learned = {"bonus": shaped.bonuses, "reward": shaped.rewards + shaped.bonuses}
         for name, values in learned.items():
@@ -106,13 +109,24 @@ class BonusTransform(Transform):  # type: ignore[misc]
         """The data as [T, N, ...]; padding, which `split_trajs=True` makes, is masked."""
         obs, next_obs = self.observations(data), self.observations(data.get("next"))
         terminated, done = (columns(data.get(later(name)).squeeze(-1), data) for name in ("terminated", "done"))
-        ids, mask = data.get(("collector", "traj_ids"), None), data.get(("collector", "mask"), None)
-        ends = done.clone()
-        if ids is not None:  # several collectors' data may lie one behind the other
-            ids = columns(ids.reshape(data.batch_size), data)
-            ends[:-1] |= ids[1:] != ids[:-1]
-        mask = None if mask is None else columns(mask.reshape(data.batch_size), data)
+        numbers, mask = self.trajectories(data), data.get(("collector", "mask"), None)
+        ends = done.cpu().clone()
+        if numbers is not None:  # several collectors' data may lie one behind the other
+            ends[:-1] |= numbers[1:] != numbers[:-1]
+        terminated, mask = terminated.cpu(), None if mask is None else columns(mask.reshape(data.batch_size), data)
         return Batch.of(obs, columns(self.acted(data.get("action")), data), next_obs, terminated, ends & ~terminated, mask)
+
+    def trajectories(self, data: TensorDictBase) -> Tensor | None:
+        """The numbers that a collector gives them, [T, N]; None where data is of none."""
+        numbers = data.get(("collector", "traj_ids"), None)
+        return None if numbers is None else columns(numbers.reshape(data.batch_size), data).cpu()
+
+    def goes_on(self, numbers: Tensor | None) -> bool:
+        """Whether the episodes that ran at the end of the batch before still do: not where the collector resets at each
+        iteration or splits trajectories, and not where it is another one."""
+        if numbers is None or self.running is None or numbers[0].shape != self.running.shape:
+            return False
+        return bool(((numbers[0] == self.running) | (self.running < 0)).all())
 
     def observations(self, data: TensorDictBase) -> Any:
         """What the bonus sees, [T, N, ...]; of several observations, a dict of them."""
@@ -128,10 +142,11 @@ class BonusTransform(Transform):  # type: ignore[misc]
 
     def get_extra_state(self) -> dict[str, Any]:
         """So that `state_dict` has all in it that later bonuses depend on."""
-        return self.shaper.state_dict()
+        return self.shaper.state_dict() | {"running": self.running}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.shaper.load_state_dict(state)
+        self.running = state.get("running")
 
 
 def later(key: str) -> tuple[str, str]:
