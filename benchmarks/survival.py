@@ -135,7 +135,8 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         folders = list(place.glob(f"{doom.PREFIX}*/*"))
         hung = doom_game.started(folders[int(random.integers(len(folders)))]) if folders else None
         if hung is not None:
-            os.kill(hung if who == "game" else os.getpgid(hung), signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):  # the training has just ended
+                os.kill(hung if who == "game" else os.getpgid(hung), signal.SIGSTOP)
         status = ended(process, 60.0)
         if status is None:
             os.kill(process, signal.SIGKILL)

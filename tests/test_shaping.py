@@ -76,7 +76,7 @@ def streams(seed, factor=1.0):
 
 
 def shaper(weight=None, **settings):
-    return Shaper(FirstNumber(SPACE, SPACE), weight or Weight(), gamma=0.9, **settings)
+    return Shaper(FirstNumber(SPACE, SPACE), weight or Weight(), **({"gamma": 0.9} | settings))
 
 
 def test_discounted_sums_end_with_an_episode():
@@ -102,17 +102,30 @@ def test_a_scale_of_one_number_over_and_over_is_none():
 
 
 def test_the_automatic_weight_is_what_its_formula_says():
-    one = shaper()
+    one, both_signs = shaper(), 0.0
     for seed, progress in enumerate((0.1, 0.5)):
         rewards, scores, ends = streams(seed)
         shaped = one(scored(scores, ends), rewards, progress)
-        assert one.unit == max(one.reward_scale.deviation, RAREST * one.reward_scale.largest) > 0.0
+        both_signs = max(min(rewards.max(), -rewards.min()), both_signs)
+        assert one.unit == pytest.approx(max(one.reward_scale.deviation, RAREST * one.reward_scale.largest, both_signs))
         middle = np.sort(np.float32(scores).ravel())[(scores.size - 1) // 2]
         assert np.allclose(shaped.rewards, rewards / one.unit)
         expected = SHARE * (1.0 - progress) * (scores - middle) / one.bonus_scale.deviation
         assert np.allclose(shaped.bonuses, expected, atol=1e-5)
         told = shaped.metrics["bonus/weight"]  # of a score, in units of the reward
         assert told == pytest.approx(SHARE * (1.0 - progress) * one.unit / one.bonus_scale.deviation)
+
+
+@pytest.mark.parametrize(("other", "worth"), [(0.0, 10.0), (-0.01, 10.0), (-0.5, 2.0), (-1.0, 1.0), (-5.0, 1.0)])
+def test_a_rare_find_counts_less_where_losses_are_as_large(other, worth):
+    """One reward of 1 in many steps, and another one: a find comes to 10, unless it could as well have been a loss."""
+    rewards, one = np.zeros((400, 10)), shaper(gamma=0.0)
+    rewards[7, 3], rewards[200, 5] = 1.0, other
+    shaped = one(scored(np.random.default_rng(0).random((400, 10)), np.zeros((400, 10), bool)), rewards, 0.0)
+    assert shaped.rewards[7, 3] == pytest.approx(worth)
+    again = shaper(gamma=0.0)
+    again.load_state_dict(one.state_dict())
+    assert again.unit == one.unit
 
 
 def test_the_automatic_weight_knows_no_units():

@@ -10,7 +10,9 @@ with sigma_R and sigma_B the deviations of the discounted sums of rewards and of
 at the place since its episode began (`ex2.episodic`; 1 for bonuses without a metric), and t the share of the training that was
 done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is of all rewards so
 far, and at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate
-by 0.3, and not to thousands; where returns never varied, it is 1. sigma_B is that of the latest part of the training, about
+by 0.3, and not to thousands; where returns never varied, it is 1. Where rewards come with either sign, it is at least the
+largest that has come with both: a first find that could as well have been a loss says little, and at 10 such finds would be all
+that the agent hears. sigma_B is that of the latest part of the training, about
 half of it: at first everything is new, and measured against that nothing would be for long. Scores that fade faster than the
 training grows old fade against it, and when the training ends, the bonus is gone.
 
@@ -224,6 +226,7 @@ class Shaper:
         self.counts = EpisodicCounts() if episode_counts else None
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
         self.only: float | None = None  # the reward that every step has had so far
+        self.highest = self.lowest = 0.0  # of all rewards, and 0
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
     def __call__(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
@@ -265,21 +268,26 @@ class Shaper:
         if self.only is None and len(rewards):
             self.only = float(rewards[0])
         self.telling = self.telling or terminated or bool((rewards != self.only).any())
+        self.highest, self.lowest = float(rewards.max(initial=self.highest)), float(rewards.min(initial=self.lowest))
 
     @property
     def unit(self) -> float:
         """sigma_R."""
-        return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest) if self.reward_scale.deviation else 1.0
+        if not self.reward_scale.deviation:
+            return 1.0
+        return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest, min(self.highest, -self.lowest))
 
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        return {**scales, "only": self.only, "telling": self.telling, "counts": counts, "last": dict(self.last)}
+        told = {"only": self.only, "telling": self.telling, "highest": self.highest, "lowest": self.lowest}
+        return {**scales, **told, "counts": counts, "last": dict(self.last)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
+        self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
             self.counts = None

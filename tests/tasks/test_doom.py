@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import signal
 import subprocess
@@ -155,7 +156,7 @@ def games(env) -> list[int]:
 
 
 def left(folder: Path) -> list[str]:
-    """What games have left: processes that began in a folder, its content, shared memory."""
+    """What games have left: processes that began in a folder, and its content."""
     found = [str(path) for path in folder.iterdir()]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -295,21 +296,103 @@ def test_a_game_that_hangs_while_it_starts_is_started_anew(monkeypatch):
     env.close()
 
 
-def test_a_step_that_was_interrupted_leaves_no_stale_answer(env, monkeypatch):
-    """As by Ctrl-C in a notebook: the game whose answer nobody has taken is started anew."""
-    env.reset(seed=0)
+def interrupt(env, index):
+    """A step that ends by Ctrl-C, as in a notebook, before a game's answer is taken."""
 
     def interrupted(size):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(env._players[1], "answer", interrupted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(env._players[index], "answer", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            env.step(np.array([FORWARD, FORWARD]))
+            env.step(np.array([FORWARD] * env.num_envs))
+
+
+def test_a_step_that_was_interrupted_leaves_no_stale_answer(env):
+    """The game whose answer nobody has taken is started anew."""
+    env.reset(seed=0)
+    interrupt(env, 1)
     observation, infos = env.reset(seed=0)
     assert infos["position"][:, :2] == pytest.approx(np.array([doom.START] * 2), abs=0.01)
     again, _ = env.reset(seed=0)
     assert np.array_equal(observation, again)
+
+
+def test_a_step_after_an_interrupted_one_says_that_the_game_is_another(env):
+    env.reset(seed=0)
+    interrupt(env, 1)
+    with pytest.warns(UserWarning, match="environment 1 died"):
+        _, _, terminated, truncated, infos = env.step(np.array([FORWARD, FORWARD]))
+    assert truncated.tolist() == infos["died"].tolist() == [False, True]
+    assert not terminated.any()
+
+
+def test_the_only_game_may_be_started_anew_again_and_again():
+    env = make_vector_env("doom", 1).unwrapped
+    for _ in range(4):
+        env.reset(seed=0)
+        interrupt(env, 0)
+    assert env._folder.path.is_dir()
+    env.close()
+
+
+def test_a_picture_of_a_game_that_has_died_is_black_and_the_step_after_it_says_so():
+    env = make_vector_env("doom", 1, render_mode="rgb_array").unwrapped
+    env.reset(seed=0)
+    picture = env.render()[0]
+    assert picture.any()
+    picture[:] = 0  # it is the caller's own
+    os.kill(env._players[0]._process.pid, signal.SIGKILL)
+    assert not env.render()[0].any()
+    with pytest.warns(UserWarning, match="environment 0 died"):
+        assert env.step(np.array([NOTHING]))[4]["died"].all()
+    env.close()
+
+
+def test_a_fork_neither_plays_nor_ends_the_games_of_its_parent(env):
+    env.reset(seed=0)
+    process = os.fork()
+    if not process:
+        try:
+            env.step(np.array([FORWARD, FORWARD]))
+        except UsageError as error:
+            env.close()
+            os._exit(7 if "made it" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    assert not env.step(np.array([FORWARD, FORWARD]))[4]["died"].any()
+
+
+def test_a_fork_that_lives_on_does_not_hold_up_the_end(env):
+    env.reset(seed=0)
+    running, process = games(env), os.fork()
+    if not process:
+        time.sleep(30)
+        os._exit(0)
+    begun = time.monotonic()
+    env.close()
+    assert time.monotonic() - begun < doom.LEAVE_SECONDS
+    assert wait_for(lambda: all(map(ended, running)))
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+def test_games_are_not_copied(env):
+    with pytest.raises(UsageError, match="cannot be copied"):
+        copy.deepcopy(env)
+
+
+def test_a_game_that_no_process_can_be_started_for_is_a_sentence(monkeypatch):
+    env = make_vector_env("doom", 1)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(UsageError, match="cannot be started"):
+        env.reset(seed=0)
+    env.close()
+
+
+def test_paths_that_are_no_text_are_passed_over(monkeypatch, env):
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/nowhere")])
+    env.reset(seed=0)
 
 
 PLAYS = """
@@ -337,7 +420,7 @@ def playing(folder: Path, until: str):
 
 
 @pytest.mark.parametrize(("until", "hung"), [("begun", False), ("begun", True), ("made", False)])
-def test_games_end_with_a_process_that_is_killed(tmp_path, until, hung):
+def test_games_end_with_a_process_that_is_killed(tmp_path, monkeypatch, until, hung):
     """Its folders, too; also where a game hangs, and while games are starting."""
     with playing(tmp_path, until) as process:
         if hung:
@@ -345,9 +428,22 @@ def test_games_end_with_a_process_that_is_killed(tmp_path, until, hung):
             os.kill(int(next(tmp_path.glob("*/*/process")).read_text()), signal.SIGSTOP)
             time.sleep(0.3)
     assert process.returncode == -signal.SIGKILL
-    assert wait_for(lambda: not left(tmp_path) or (until == "made" and left(tmp_path) == [str(*tmp_path.iterdir())])), left(
-        tmp_path
-    )
+    assert wait_for(lambda: not any("wad" in found for found in left(tmp_path))), left(tmp_path)
+    if until == "made":  # perhaps nobody had begun to play
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        doom.sweep()
+    assert wait_for(lambda: not left(tmp_path)), left(tmp_path)
+
+
+def test_what_lies_behind_a_link_is_not_swept(tmp_path, monkeypatch):
+    (tmp_path / "mine" / "folder").mkdir(parents=True)
+    (tmp_path / f"{doom.PREFIX}link").symlink_to(tmp_path / "mine")
+    (tmp_path / f"{doom.PREFIX}old").mkdir()
+    (tmp_path / f"{doom.PREFIX}old" / "link").symlink_to(tmp_path / "mine")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    doom.sweep()
+    assert (tmp_path / "mine" / "folder").is_dir()
+    assert not (tmp_path / f"{doom.PREFIX}old").exists()
 
 
 def test_what_is_left_when_everybody_was_killed_is_swept(tmp_path, monkeypatch):
@@ -378,7 +474,7 @@ def test_a_batch_that_is_played_is_not_swept(env):
     assert env._folder.path.is_dir()
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 0.5, float("nan"), float("inf")])
 def test_a_time_limit_must_be_one(seconds):
     with pytest.raises(UsageError, match="answer_seconds"):
         make_vector_env("doom", 1, answer_seconds=seconds)

@@ -175,7 +175,7 @@ def test_every_flipped_bit_is_found(tmp_path):
 
 def test_a_checkpoint_of_the_last_version_is_refused(tmp_path):
     save_file({"empty": np.zeros(0)}, tmp_path / "old", metadata={"format": "ex2-checkpoint-1", "structure": "1"})
-    with pytest.raises(CheckpointError, match=r"this version \(ex2-checkpoint-2\): its format is 'ex2-checkpoint-1'"):
+    with pytest.raises(CheckpointError, match=r"this version \(ex2-checkpoint-3\): its format is 'ex2-checkpoint-1'"):
         checkpoint.load(tmp_path / "old")
 
 

@@ -63,10 +63,13 @@ class Folder:
 
     def __init__(self) -> None:
         with temporary():
-            made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))  # under a name that `sweep` passes over until it is locked
-            self.lock = os.open(made, os.O_RDONLY)
-            fcntl.flock(self.lock, fcntl.LOCK_EX)
-            self.path = made.rename(made.with_name(made.name[1:]))
+            while True:
+                self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+                self.lock = os.open(self.path, os.O_RDONLY)
+                fcntl.flock(self.lock, fcntl.LOCK_EX)
+                if self.path.exists():
+                    break
+                os.close(self.lock)  # somebody's `sweep` had it first
             script = doom_game.starter(self.path)
         program = Path(vizdoom.__file__).parent / "vizdoom"
         for needed, remedy in (
@@ -86,14 +89,15 @@ class Folder:
 def sweep() -> None:
     """Removes what games have left that were killed together with those who could: folders, processes, shared memory."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # another user's, in use, or gone meanwhile
-            lock = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # in use, gone meanwhile, a link, or not to be read
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for each in folder.iterdir():
-                    if each.is_dir():
-                        doom_game.remove(each)
-                shutil.rmtree(folder, ignore_errors=True)
+                if os.fstat(lock).st_uid == os.getuid():
+                    for each in folder.iterdir():
+                        if each.is_dir() and not each.is_symlink():
+                            doom_game.remove(each)
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
 
@@ -111,36 +115,42 @@ class Player:
     def _start(self) -> None:
         with temporary():
             self._folder = Path(tempfile.mkdtemp(dir=self._batch.path))
-            words = (self._folder / "words").open("wb")
-        self._link, other = socket.socketpair()
-        given = [str(other.fileno()), str(self._batch.lock), str(self._folder), str(self._scenario)]
-        with other, words:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", doom_game.__file__, *given],
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
-                pass_fds=(other.fileno(), self._batch.lock),
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                start_new_session=True,  # so that Ctrl-C is for the training, and a game ends with whoever plays it
-            )
+        paths = [path for path in sys.path if isinstance(path, str) and path]
+        try:
+            self._link, other = socket.socketpair()
+            given = [str(other.fileno()), str(self._batch.lock), str(self._folder), str(self._scenario)]
+            with other, (self._folder / "words").open("wb") as words:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", doom_game.__file__, *given],
+                    stdin=subprocess.DEVNULL,
+                    stdout=words,
+                    stderr=words,
+                    pass_fds=(other.fileno(), self._batch.lock),
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
+                    start_new_session=True,  # so that Ctrl-C is for the training, and a game ends with whoever plays it
+                )
+        except OSError as error:
+            raise UsageError(f"A game of Doom cannot be started ({error}): play fewer at once (num_envs).") from None
 
     def ask(self, what: bytes, number: int = 0) -> None:
+        """Of a game that has died only BEGIN is taken; it then is another one."""
         if self._owes:  # whoever asked was interrupted
             self.end()
         seconds = self._seconds
         if self._process is None:
+            if what != BEGIN:
+                return
             seconds = max(seconds, START_SECONDS)
             self._start()
         self._until, self._owes = time.monotonic() + seconds, True
         with contextlib.suppress(OSError):  # of one that has died, no answer will come
-            self._link.sendall(REQUEST.pack(what, number))
+            self._link.sendall(REQUEST.pack(what, number), socket.MSG_NOSIGNAL)
 
     def answer(self, size: int) -> bytes | None:
         """So many bytes; None where the game has died, or does not answer."""
         came = bytearray()
         with contextlib.suppress(OSError):
-            while len(came) < size:
+            while self._process is not None and len(came) < size:
                 self._link.settimeout(max(self._until - time.monotonic(), 1.0))
                 part = self._link.recv(size - len(came))
                 if not part:
@@ -155,20 +165,23 @@ class Player:
     def leave(self) -> None:
         """Lets whoever plays the game end it and go, if an answer is not still awaited; `end` waits for that."""
         if self._process is not None and not self._owes:
-            self._link.close()
+            with contextlib.suppress(OSError):
+                self._link.shutdown(socket.SHUT_RDWR)  # which a copy of it in a fork does not keep open
 
     def end(self) -> None:
         """Ends the game, and whoever plays it."""
+        self.leave()
         process, self._process = self._process, None
         if process is None:
             return
-        self._link.close()
         shared: list[Path] = []
-        if self._owes or not _has_ended(process):
-            shared = doom_game.shared_by(process.pid)
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)  # its number is its own until it is waited for
+        if self._owes or not _has_ended(process):  # it may hang
+            with contextlib.suppress(OSError):  # its number is its own until it is waited for
+                os.killpg(process.pid, signal.SIGSTOP)
+                shared = doom_game.shared_by(process.pid)
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        self._link.close()
         self._owes = False
         self.trouble = next(filter(None, reversed(doom_game.noted(self._folder, "words"))), "").strip()
         doom_game.remove(self._folder, shared)
@@ -198,8 +211,8 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     ) -> None:
         if num_envs < 1:
             raise UsageError(f"num_envs={num_envs} must be at least 1.")
-        if not 0 < answer_seconds < float("inf"):
-            raise UsageError(f"answer_seconds={answer_seconds} must be above 0, and finite.")
+        if not 1 <= answer_seconds < float("inf"):
+            raise UsageError(f"answer_seconds={answer_seconds} must be at least 1, and finite.")
         self.metadata = metadata(FRAMES_PER_SECOND, autoreset_mode, render_mode)
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -211,6 +224,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         scenario = find_map()
         sweep()
         self._folder = Folder()
+        self._own = os.getpid()
         self._players = [Player(self._folder, scenario, answer_seconds) for _ in range(num_envs)]
         self._screens = np.zeros((num_envs, SIZE, SIZE, 3), np.uint8)
         self._elapsed = np.zeros(num_envs, int)  # EPISODE_STEPS where an episode has ended and the next has not begun
@@ -225,6 +239,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     ) -> tuple[Array, dict[str, Any]]:
         """Begins all episodes, or those in `options["reset_mask"]`. A seed s gives environment i the seed s + i."""
         check_order(self, "reset", begun=True)
+        self._check_process()
         seeds = seeds_for(seed, self.num_envs)
         players = np.flatnonzero(chosen(options, self.num_envs, self._begun))
         for index in players:
@@ -267,6 +282,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         check_order(self, "step", self._begun)
+        self._check_process()
         actions = check_actions(actions, self.num_envs, len(ACTIONS))
         over = self._elapsed == EPISODE_STEPS
         if self._mode is AutoresetMode.DISABLED:
@@ -315,10 +331,20 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             player.ask(LOOK)
         screens = [player.answer(int(np.prod(SCREEN))) for player in self._players]
         return tuple(
-            np.zeros(SCREEN, np.uint8) if came is None else np.frombuffer(came, np.uint8).reshape(SCREEN) for came in screens
+            np.zeros(SCREEN, np.uint8) if came is None else np.frombuffer(came, np.uint8).reshape(SCREEN).copy()
+            for came in screens
         )
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._own:
+            raise UsageError("A batch of Doom is played by the process that made it: make another one in this fork of it.")
+
+    def __reduce__(self) -> Any:
+        raise UsageError("Games of Doom cannot be copied or pickled: make another batch.")
+
     def close_extras(self, **kwargs: Any) -> None:
+        if os.getpid() != self._own:  # a fork's copy
+            return
         for player in self._players:
             player.leave()
         for player in self._players:

@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def starter(folder: Path) -> Path:
 
 def noted(folder: Path, name: str) -> list[str]:
     try:
-        return (folder / name).read_text().split("\n")
+        return (folder / name).read_text(errors="replace").split("\n")
     except OSError:
         return []
 
@@ -133,18 +134,25 @@ def remove(folder: Path, shared: Iterable[Path] = ()) -> None:
     arguments = noted(folder, "arguments")
     if "+viz_instance_id" in arguments[:-1]:
         instance = arguments[arguments.index("+viz_instance_id") + 1]
-        shared = {*shared, *(SHARED.glob(f"ViZDoom*{instance}") if instance else ())}
+        shared = {*shared, *(SHARED.glob(f"ViZDoom*{instance}") if instance.isalnum() else ())}
     for path in shared:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave(folder: Path) -> None:
     """Ends this process, and its game whether or not it has been noted yet: they are a process group of their own."""
-    remove(folder, shared_by(os.getpid()))
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()  # the last one does
-    os.killpg(0, signal.SIGKILL)
+    try:
+        game = started(folder)
+        remove(folder, shared_by(os.getpid()))
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()  # the last one does
+        until = time.monotonic() + 1.0
+        while game is not None and Path(f"/proc/{game}").exists() and time.monotonic() < until:
+            time.sleep(0.005)  # vizdoom waits for it, and whoever inherits it may not
+    finally:
+        os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def hung_up(link: socket.socket, wait: bool) -> bool:

@@ -31,7 +31,7 @@ THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread cos
 
 
 def cores() -> int:
-    """That this process may run on, which in a container or under `taskset` are not all."""
+    """That this process may run on, which under `taskset` or in a set of processors are not all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -30,7 +30,7 @@ from ex2.errors import UsageError
 from ex2.replay import Snapshot, snapshots
 from ex2.training.files import draft_of, replacing
 
-FORMAT = "ex2-checkpoint-2"
+FORMAT = "ex2-checkpoint-3"
 SMALLEST = 2**16  # bytes of an array that is packed
 CHUNK = 2**23  # bytes that are worked on at a time
 SAMPLE = 2**20  # bytes that the distances are chosen on

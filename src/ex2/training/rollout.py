@@ -190,7 +190,7 @@ class Acting:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.captured = policy.device.type == "cuda" and policy.moments is None
+        self.captured = policy.device.type == "cuda" and policy.pictures
         self._actor = policy.actor_now()
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Pair, Pair]] = {}
 
