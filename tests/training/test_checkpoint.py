@@ -225,6 +225,16 @@ writer.wait()
 
 
 @pytest.mark.slow
+def test_a_kill_before_the_last_move_leaves_no_draft_behind(tmp_path):
+    """The previous checkpoint is then the same file as the last one."""
+    path = tmp_path / "c"
+    checkpoint.save(path, 1)
+    os.link(path, tmp_path / "c.previous")
+    checkpoint.save(path, 2)
+    assert {file.name for file in tmp_path.iterdir()} == {"c", "c.previous"}
+    assert [checkpoint.load(tmp_path / name) for name in ("c", "c.previous")] == [2, 1]
+
+
 def test_a_killed_process_leaves_the_last_good_checkpoint(tmp_path):
     """Killed at several instants of writing in the background, again and again."""
     path = tmp_path / "c"

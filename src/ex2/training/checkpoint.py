@@ -155,6 +155,7 @@ def _keep(path: Path) -> None:
             os.replace(path, previous(path))
         else:
             os.replace(draft, previous(path))
+            draft.unlink(missing_ok=True)  # still there where the previous one was this one already, after a kill
 
 
 def _digest(metadata: dict[str, str], arrays: dict[str, Array]) -> str:
