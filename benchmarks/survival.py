@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from damage import checkpoints, configurations, rows
-from ex2.tasks import doom, doom_game, find_task
+from ex2.tasks import doom_game, doom_player, find_task
 from ex2.training import checkpoint
 from ex2.training.loop import LEARNED, not_finite
 from ex2.training.run import CHECKPOINT
@@ -120,8 +120,10 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         until = time.monotonic() + 12.0
         while (found := leftovers(place)) and time.monotonic() < until:
             time.sleep(0.02)
-        if found == [str(path) for path in place.glob(f"{doom.PREFIX}*")]:  # nobody had begun to play: the next start does it
-            doom.sweep()
+        if found == [
+            str(path) for path in place.glob(f"{doom_player.PREFIX}*")
+        ]:  # nobody had begun to play: the next start does it
+            doom_player.sweep()
             found = leftovers(place)
         yield f"kill {number} after {after:.2f} s", f"left: {found}" if found else ""
     for number in range(round(6 * times)):
@@ -132,7 +134,7 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
         while not (place / "hung" / "metrics.csv").exists() and time.monotonic() < until:
             time.sleep(0.02)
         time.sleep(float(random.random()) * 0.5)
-        folders = list(place.glob(f"{doom.PREFIX}*/*"))
+        folders = list(place.glob(f"{doom_player.PREFIX}*/*"))
         hung = doom_game.started(folders[int(random.integers(len(folders)))]) if folders else None
         if hung is not None:
             with contextlib.suppress(ProcessLookupError):  # the training has just ended
@@ -147,10 +149,10 @@ def games(place: Path, random: np.random.Generator, times: float) -> Iterator[Ca
 
 def leftovers(place: Path) -> list[str]:
     """What is left of games with temporary folders in a place: processes, folders, shared memory."""
-    found = [str(path) for path in place.glob(f"*{doom.PREFIX}*")]
+    found = [str(path) for path in place.glob(f"*{doom_player.PREFIX}*")]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"{place}/{doom.PREFIX}" in (process / "cmdline").read_text():
+            if f"{place}/{doom_player.PREFIX}" in (process / "cmdline").read_text():
                 found.append((process / "cmdline").read_text().replace("\0", " "))
     return found + [str(path) for path in doom_game.SHARED.glob("ViZDoom*")]
 

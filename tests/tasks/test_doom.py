@@ -18,7 +18,7 @@ import pytest
 import vizdoom
 
 from ex2 import UsageError, make_vector_env
-from ex2.tasks import doom, doom_game, doom_map
+from ex2.tasks import doom, doom_game, doom_map, doom_player
 from ex2.training.config import configure
 from ex2.training.loop import Trainer
 
@@ -278,7 +278,7 @@ def test_a_game_that_does_not_answer_is_started_anew(who):
 
 
 def test_a_game_that_hangs_while_it_starts_is_started_anew(monkeypatch):
-    monkeypatch.setattr(doom, "START_SECONDS", 5.0)
+    monkeypatch.setattr(doom_player, "START_SECONDS", 5.0)
     env = make_vector_env("doom", 1, answer_seconds=5.0).unwrapped
     start, hung = env._players[0]._start, list[int]()
 
@@ -371,7 +371,7 @@ def test_a_fork_that_lives_on_does_not_hold_up_the_end(env):
         os._exit(0)
     begun = time.monotonic()
     env.close()
-    assert time.monotonic() - begun < doom.LEAVE_SECONDS
+    assert time.monotonic() - begun < doom_player.LEAVE_SECONDS
     assert wait_for(lambda: all(map(ended, running)))
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
@@ -431,19 +431,19 @@ def test_games_end_with_a_process_that_is_killed(tmp_path, monkeypatch, until, h
     assert wait_for(lambda: not any("wad" in found for found in left(tmp_path))), left(tmp_path)
     if until == "made":  # perhaps nobody had begun to play
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        doom.sweep()
+        doom_player.sweep()
     assert wait_for(lambda: not left(tmp_path)), left(tmp_path)
 
 
 def test_what_lies_behind_a_link_is_not_swept(tmp_path, monkeypatch):
     (tmp_path / "mine" / "folder").mkdir(parents=True)
-    (tmp_path / f"{doom.PREFIX}link").symlink_to(tmp_path / "mine")
-    (tmp_path / f"{doom.PREFIX}old").mkdir()
-    (tmp_path / f"{doom.PREFIX}old" / "link").symlink_to(tmp_path / "mine")
+    (tmp_path / f"{doom_player.PREFIX}link").symlink_to(tmp_path / "mine")
+    (tmp_path / f"{doom_player.PREFIX}old").mkdir()
+    (tmp_path / f"{doom_player.PREFIX}old" / "link").symlink_to(tmp_path / "mine")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    doom.sweep()
+    doom_player.sweep()
     assert (tmp_path / "mine" / "folder").is_dir()
-    assert not (tmp_path / f"{doom.PREFIX}old").exists()
+    assert not (tmp_path / f"{doom_player.PREFIX}old").exists()
 
 
 def test_what_is_left_when_everybody_was_killed_is_swept(tmp_path, monkeypatch):
@@ -461,7 +461,7 @@ def test_what_is_left_when_everybody_was_killed_is_swept(tmp_path, monkeypatch):
     assert len(set(shared)) == 9
     assert all(path.exists() for path in shared)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    doom.sweep()
+    doom_player.sweep()
     assert not list(tmp_path.iterdir())
     assert wait_for(lambda: all(map(ended, running)))
     assert not any(path.exists() for path in shared)
@@ -469,7 +469,7 @@ def test_what_is_left_when_everybody_was_killed_is_swept(tmp_path, monkeypatch):
 
 def test_a_batch_that_is_played_is_not_swept(env):
     env.reset(seed=0)
-    doom.sweep()
+    doom_player.sweep()
     assert not env.step(np.array([FORWARD, FORWARD]))[4]["died"].any()
     assert env._folder.path.is_dir()
 
