@@ -3,8 +3,8 @@
 The map is ViZDoom's own `my_way_home`, in which the player begins in one of 17 places, facing anywhere. Here it always begins
 in the room that is furthest from the vest, facing the same way (`ex2.tasks.doom_map`).
 
-Each game is played in a process of its own (`ex2.tasks.doom_game`, which `ex2.tasks.doom_player` speaks to). A batch asks all of
-them at once; a game that dies, or does not answer within a time limit, is started anew, and its episode ends as truncated.
+Each game is played in a process of its own (`ex2.tasks.doom_game`, which `ex2.tasks.doom_player` speaks to). A batch asks all
+of them at once; a game that dies, or does not answer within a time limit, is started anew, and its episode ends as truncated.
 """
 
 from __future__ import annotations
