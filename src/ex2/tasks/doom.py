@@ -167,6 +167,7 @@ class DoomVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
     def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
         check_order(self, "render", self._begun)
+        self._check_process()
         if self.render_mode is None:
             return None
         for player in self._players:

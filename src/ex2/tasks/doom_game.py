@@ -1,4 +1,4 @@
-"""One game of Doom in a process of its own: `python doom_game.py SOCKET LOCK FOLDER MAP`, as `ex2.tasks.doom` starts it.
+"""One game of Doom in a process of its own: `python doom_game.py SOCKET LOCK FOLDER MAP`, as `ex2.tasks.doom_player` starts it.
 
 vizdoom runs the game itself in a further process, and takes its caller along where that one does not come up, hangs or dies. So
 it is called from here and never from a training: this process answers what it is asked over a socket, and when nobody is at the
