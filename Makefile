@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo quick test check format bench clean
+.PHONY: help install demo quick test check docs format bench clean
 
 help:
 	@echo "make demo     train on a maze with a sparse reward, with EX2 and without, a minute, and draw both"
 	@echo "make quick    lint, types, doctests and the fast tests, in a minute or so"
 	@echo "make test     the same with all tests"
+	@echo "make docs     put the results into README and docs, and build the site into site/"
 	@echo "make format   put the code in the project's format"
-	@echo "make bench    measure novelty, speeds, densities, costs and the maze's scores (an hour)"
+	@echo "make bench    measure novelty, speeds, densities, costs and the scores (hours)"
 	@echo "make clean    remove the environment and the caches"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -42,6 +43,11 @@ quick: check
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
+docs: install
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is in site/: $(BIN)/python -m http.server --directory site"
+
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -53,7 +59,7 @@ bench: install
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/density.py
 	$(BIN)/python benchmarks/cost.py
-	$(BIN)/python benchmarks/scores.py maze
+	$(BIN)/ex2 sweep experiments/default.toml
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build

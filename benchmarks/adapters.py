@@ -1,15 +1,18 @@
 """What adapters cost: trainings of other libraries with a bonus that costs nothing, and with the default one, against without.
 
-    python benchmarks/adapters.py    # results/adapters.csv
+    python benchmarks/adapters.py    # results/adapters/ratios.csv
 
-Each row alternates between the trainings that it compares, in one process with one thread, and has the least seconds of
-processor time that each took: other jobs on the machine only ever add to them.
+The trainings that are compared are run in turn, in one process with one thread, in another order each time. A ratio is the
+median of the ratios of processor time within such a turn, so what else the machine does meets both sides alike; `low` and
+`high` are the quartiles. Seconds are medians. Trainings take a second or more, so that what is done once is not what is seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import random
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,13 +30,13 @@ from ex2.adapters.sb3 import BonusCallback
 
 SB3 = {  # environment, how many, steps; episodes of one length, so that an agent that learns otherwise has no other resets
     "PPO": ("Pendulum-v1", 4, 8_192),
-    "A2C": ("Pendulum-v1", 4, 8_000),
-    "TRPO": ("Pendulum-v1", 4, 8_192),
+    "A2C": ("Pendulum-v1", 4, 12_000),
+    "TRPO": ("Pendulum-v1", 4, 16_384),
     "DQN": ("MountainCar-v0", 1, 6_000),
-    "SAC": ("Pendulum-v1", 1, 800),
+    "SAC": ("Pendulum-v1", 1, 400),
 }
 CAR, PEER_STEPS = "MountainCar-v0", 4_000  # of TorchRL, Tianshou and RLlib
-COLUMNS = ["what", "bonus", "plain_seconds", "seconds", "ratio", "steps_per_second"]
+COLUMNS = ["what", "bonus", "plain_seconds", "seconds", "ratio", "low", "high", "steps_per_second"]
 
 
 def sb3(name: str, bonus: str | None) -> int:
@@ -152,36 +155,43 @@ TRAININGS: dict[str, Callable[[str | None], int]] = {
 }
 
 
-def compare(what: str, run: Callable[[str | None], int], bonus: str, repeats: int) -> dict[str, object]:
-    run(None), run(bonus)
-    seconds: dict[str | None, list[float]] = {None: [], bonus: []}
-    for _ in range(repeats):
-        for chosen in seconds:
+def compare(what: str, run: Callable[[str | None], int], bonuses: list[str], repeats: int) -> list[dict[str, str | float]]:
+    seconds: dict[str | None, list[float]] = {chosen: [] for chosen in (None, *bonuses)}
+    order, steps = list(seconds), 0
+    for chosen in order:  # what is done once in a process
+        run(chosen)
+    for turn in range(repeats):
+        random.Random(turn).shuffle(order)
+        for chosen in order:
             started = time.process_time()
             steps = run(chosen)
             seconds[chosen].append(time.process_time() - started)
-    plain, own = (min(seconds[chosen]) for chosen in (None, bonus))
-    row = {"what": what, "bonus": bonus, "plain_seconds": round(plain, 2), "seconds": round(own, 2)}
-    return row | {"ratio": round(own / plain, 3), "steps_per_second": round(steps / own)}
+    plain = statistics.median(seconds[None])
+    rows: list[dict[str, str | float]] = []
+    for bonus in bonuses:
+        own = statistics.median(seconds[bonus])
+        low, ratio, high = statistics.quantiles([b / a for a, b in zip(seconds[None], seconds[bonus], strict=True)], n=4)
+        row = {"ratio": round(ratio, 3), "low": round(low, 3), "high": round(high, 3), "steps_per_second": round(steps / own)}
+        rows.append({"what": what, "bonus": bonus, "plain_seconds": round(plain, 2), "seconds": round(own, 2)} | row)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--what", nargs="+", default=list(TRAININGS), choices=list(TRAININGS))
     parser.add_argument("--bonuses", nargs="+", default=["none", "kernel-exemplar"])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("results/adapters.csv"))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=Path("results/adapters/ratios.csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for what in options.what:
-        for bonus in options.bonuses:
-            rows.append(compare(what, TRAININGS[what], bonus, options.repeats))
-            print(rows[-1], flush=True)
-            with options.out.open("w", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                writer.writeheader()
-                writer.writerows(rows)
+        rows += compare(what, TRAININGS[what], options.bonuses, options.repeats)
+        print(*rows[-len(options.bonuses) :], sep="\n", flush=True)
+        with options.out.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 All have the weight "auto". The histogram, which needs few dimensions with bounds, is in the maze only.
 
 For each world, bonus and seed: after how many steps the end was reached first, if ever, and whether the agent keeps going there
-(the mean return of its last 20 episodes). Writes results/bonuses-PART.csv, and for worlds and maze a picture of visits in time.
+(the mean return of its last 20 episodes). Writes results/bonuses/PART.csv, and for worlds and maze a picture of visits in time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ex2.training.config import Config, configure
 from ex2.training.loop import Trainer
 from ex2.training.rollout import Rollout
 
-RESULTS = Path("results")
+RESULTS = Path("results") / "bonuses"
 WORLD_STEPS, ENVS, ROLLOUT = 100_000, 32, 64
 MAZE_SEEDS = (200, 201, 202)
 SHOWN = (0.02, 0.1, 0.3, 1.0)  # of the maze's steps, that visits are drawn up to
@@ -152,7 +152,7 @@ def worlds(name: str, seeds: list[int], bonuses: list[str], workers: int) -> Non
         for row in pool.map(explore, [(name, bonus, seed) for bonus in bonuses for seed in seeds]):
             rows.append(row)
             print({key: value for key, value in row.items() if key != "visits"}, flush=True)
-    write(f"bonuses-{name}", rows, ["world", "bonus", "seed", "first", "score", "seconds"])
+    write(name, rows, ["world", "bonus", "seed", "first", "score", "seconds"])
     shown = {row["bonus"]: row["visits"] for row in reversed(rows) if "visits" in row}
     shown = {bonus: shown[bonus] for bonus in bonuses if bonus in shown}
     with matplotlib.rc_context({"font.size": 8}):
@@ -172,7 +172,7 @@ def worlds(name: str, seeds: list[int], bonuses: list[str], workers: int) -> Non
             axis.set_ylabel("place")
             axis.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.colorbar(image, ax=axes, shrink=0.7, label="share of an iteration's visits, power of 10")
-        save(figure, RESULTS / f"bonuses-{name}.png")
+        save(figure, RESULTS / f"{name}.png")
 
 
 def run_maze(job: tuple[str, int]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def maze(bonuses: list[str], workers: int) -> None:
         for row in pool.map(run_maze, [(bonus, seed) for seed in MAZE_SEEDS for bonus in bonuses]):
             rows.append(row)
             print({key: value for key, value in row.items() if key != "maps"}, flush=True)
-    write("bonuses-maze", rows, ["task", "bonus", "seed", "score", "seconds", "bonus_share"])
+    write("maze", rows, ["task", "bonus", "seed", "score", "seconds", "bonus_share"])
     first = {row["bonus"]: row["maps"] for row in reversed(rows)}
     with matplotlib.rc_context({"font.size": 8}):
         figure = Figure(figsize=(1.35 * len(bonuses) + 0.6, 5.8), layout="constrained")
@@ -211,7 +211,7 @@ def maze(bonuses: list[str], workers: int) -> None:
         for axis, share in zip(axes[:, 0], SHOWN, strict=True):
             axis.set_ylabel(f"{share:.0%} of 800,000")
         figure.suptitle("visits so far, logarithm of the share of each cell")
-        save(figure, RESULTS / "bonuses-maze.png")
+        save(figure, RESULTS / "maze.png")
 
 
 KINDS = {
@@ -258,7 +258,7 @@ def cost(bonuses: list[str], device: str, rounds: int = 3) -> None:
             row = {"states": kind, "bonus": bonus, "seconds": usual, "longest": round(max(times), 2)}
             print(row, flush=True)
             rows.append(row)
-    write("bonuses-cost" if device == "cpu" else f"bonuses-cost-{device}", rows, ["states", "bonus", "seconds", "longest"])
+    write("cost" if device == "cpu" else f"cost-{device}", rows, ["states", "bonus", "seconds", "longest"])
 
 
 def write(name: str, rows: list[dict[str, Any]], columns: list[str]) -> None:

@@ -1,6 +1,6 @@
 """How small the frames that a run holds can be written without loss, how fast, and how long the training stands still for it.
 
-    python benchmarks/checkpoints.py                    # some minutes on 2 cores; writes results/checkpoints.md
+    python benchmarks/checkpoints.py                    # some minutes on 2 cores; writes results/checkpoints
     python benchmarks/checkpoints.py --run runs/doom-kernel-exemplar-0      # also with the frames of a trained agent's FIFO
 
 Frames are of games played at random, each action kept for five steps on average, in the order of the FIFO: a step of every
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import zstandard
 
@@ -32,18 +33,10 @@ from ex2 import make_vector_env
 from ex2.replay import Fifo
 from ex2.training import checkpoint
 
-RESULT = Path("results/checkpoints.md")
+RESULTS = Path("results/checkpoints")
 TASKS = {"doom": (20, 250_000), "freeway": (32, 60_000), "venture": (32, 60_000)}  # environments, frames of a full FIFO
 COMPARED = 100_000_000  # bytes that codecs are compared on
 POINTS = 17  # numbers of a point
-NOTE = """
-A Doom run's checkpoint is about a quarter of what it holds, not a tenth: frames that are new (59 % of a trained agent's FIFO,
-3,072 bytes each) do not get much smaller. Measured once, by hand, on those: JPEG XL, lossless, takes 1,033 bytes a frame with
-effort 5 (1.3 MB/s) and 956 with effort 9 (0.1 MB/s; 1,024 frames in one picture), which would come to 140 MB in all; for a
-tenth it would have to be 400. The differences to JPEG-LS's prediction have an entropy of 1,227 bytes a frame, and of 1,075 if
-told apart by how rough the surroundings are. Ours takes about 1,300, in 3 seconds of a core. Earlier frames are no reference:
-in the nearest of them, 65 % of the bytes are others.
-"""
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 
 
@@ -136,15 +129,14 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return call(), time.process_time() - start
 
 
-def compare(rows: np.ndarray, envs: int) -> list[str]:
-    """Lines of the first table."""
+def compare(rows: np.ndarray, envs: int) -> list[dict[str, Any]]:
+    """Rows of the first table."""
     rows = rows[: COMPARED // rows.shape[1]]
-    lines = []
+    lines: list[dict[str, Any]] = []
 
     def line(order: str, codec: str, ratio: float, there: float, back: float) -> None:
-        lines.append(
-            f"| {order} | {codec} | {ratio:.2f} | {rows.nbytes / 1e6 / there:,.0f} | {rows.nbytes / 1e6 / back:,.0f} |"
-        )
+        rates = {"packed_mb_s": round(rows.nbytes / 1e6 / there), "unpacked_mb_s": round(rows.nbytes / 1e6 / back)}
+        lines.append({"rows": order, "codec": codec, "ratio": round(ratio, 2), **rates})
         print(lines[-1], flush=True)
 
     for order, data in orders(rows, envs).items():
@@ -161,8 +153,8 @@ def compare(rows: np.ndarray, envs: int) -> list[str]:
     return lines
 
 
-def whole(rows: np.ndarray, folder: Path) -> str:
-    """A line of the second table: a checkpoint of a full FIFO, written in the background."""
+def whole(rows: np.ndarray, folder: Path) -> dict[str, float]:
+    """A row of the second table: a checkpoint of a full FIFO, written in the background."""
     fifo, points = Fifo(len(rows), rows.shape[1], torch.uint8), Fifo(len(rows), POINTS, torch.float32)
     view = torch.randn(rows.shape[1], POINTS, generator=torch.Generator().manual_seed(0))
     for some in torch.from_numpy(rows).split(4_000):
@@ -193,8 +185,9 @@ def whole(rows: np.ndarray, folder: Path) -> str:
         assert torch.equal(one["rows"], other["rows"])
         assert one["next"] == other["next"]
     raw, size = (rows.nbytes + 4 * POINTS * len(rows)) / 1e6, path.stat().st_size / 1e6
-    line = f"| {raw:.0f} | {size:.1f} | {raw / size:.2f} | {still:.3f} | {max(adds, default=0.0):.3f} | {written:.1f} | "
-    return line + f"{alone:.1f} | {cpu:.1f} | {loaded:.1f} |"
+    row = {"held_mb": round(raw), "file_mb": round(size, 1), "ratio": round(raw / size, 2), "stood_still_s": round(still, 3)}
+    row |= {"longest_add_s": round(max(adds, default=0.0), 3), "written_after_s": round(written, 1)}
+    return row | {"written_alone_s": round(alone, 1), "cpu_s": round(cpu, 1), "loaded_s": round(loaded, 1)}
 
 
 def main() -> None:
@@ -203,36 +196,24 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a run of Doom whose frames to measure with, too")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    tables, lines = [], []
+    codecs_of, fifos = [], []
     for name in [*asked.tasks, *(["a trained agent's doom"] if asked.run else [])]:
         envs, count = TASKS.get(name, TASKS["doom"])
         rows = of_run(asked.run) if name not in TASKS else play(name, envs, count)
         recurring = 1 - len(np.unique(np.array([hash(row.tobytes()) for row in rows]))) / len(rows)
-        heading = (
-            f"## {name.capitalize()}: {len(rows):,} frames of {rows.shape[1]:,} bytes, {recurring:.0%} of them seen before"
-        )
-        print(f"\n{heading}\n")
-        head = (
-            f"The first {min(rows.nbytes, COMPARED) / 1e6:.0f} MB.\n\n| rows | codec | ratio | packed, MB/s | unpacked, MB/s |"
-        )
-        tables.append("\n".join([f"{heading}\n\n{head}\n|---|---|---|---|---|", *compare(rows, envs)]))
+        what = {
+            "frames_of": name,
+            "frames": len(rows),
+            "bytes_each": rows.shape[1],
+            "seen_before_percent": round(100 * recurring),
+        }
+        codecs_of += [what | line for line in compare(rows, envs)]
         with tempfile.TemporaryDirectory() as folder:
-            line = whole(rows, Path(folder))
-        lines.append(f"| {name}, {len(rows):,} {line}")
-        print(lines[-1])
-    head = (
-        "| FIFO | bytes held, MB | file, MB | ratio | stood still, s | longest add, s | written after, s | written alone, s | "
-    )
-    head += "of them CPU, s | loaded, s |\n|---|---|---|---|---|---|---|---|---|---|"
-    made = "python benchmarks/checkpoints.py" + (" --run RUN" if asked.run else "")
-    parts = [
-        "# Checkpoints",
-        f"Made by `{made}`, which says what is measured.",
-        "\n".join([head, *lines]),
-        NOTE.strip(),
-        *tables,
-    ]
-    RESULT.write_text("\n\n".join(parts) + "\n")
+            fifos.append({"fifo": f"{name}, {len(rows):,}", **whole(rows, Path(folder))})
+        print(fifos[-1], flush=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(codecs_of).to_csv(RESULTS / "codecs.csv", index=False)
+    pd.DataFrame(fifos).to_csv(RESULTS / "fifos.csv", index=False)
 
 
 if __name__ == "__main__":

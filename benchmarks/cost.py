@@ -1,7 +1,7 @@
 """What a bonus costs beside the agent's own update, measured in one run.
 
-    python benchmarks/cost.py                  # some minutes on 2 cores; writes results/cost.{md,json}
-    python benchmarks/cost.py --device cuda    # on a GPU; writes results/cost-cuda.{md,json}
+    python benchmarks/cost.py                  # some minutes on 2 cores; writes results/cost/cost.json
+    python benchmarks/cost.py --device cuda    # on a GPU; writes results/cost/cost-cuda.json
 
 A batch of 4,000 new states is fitted and scored by a bonus that has seen 100,000 vectors (or 20,000 pictures) before, and the
 same batch is used for a TRPO update (sb3-contrib; 32-32 units, behind the paper's convolutions for pictures). The two
@@ -160,10 +160,8 @@ def correlation(model: Any, frames: np.ndarray, places: Any) -> float:
     return float(np.corrcoef(found, VECTORS["mixture, 20-D"]().log_density(frames.reshape(-1, 20), 1e-3))[0, 1])
 
 
-def ratios(device: str) -> tuple[list[dict[str, Any]], str]:
+def ratios(device: str) -> list[dict[str, Any]]:
     rows = []
-    lines = ["| states | model | prepare + score, s | TRPO update, s | ratio | r on the batch | longest of the first, s |"]
-    lines.append("|---|---|---|---|---|---|---|")
     for kind, space in KINDS.items():
         random = np.random.default_rng(0)
         seen = stream(kind, 25 if kind == "20-dim vectors" else 5, random)
@@ -191,18 +189,14 @@ def ratios(device: str) -> tuple[list[dict[str, Any]], str]:
             row = {"states": kind, "model": label, "seconds": float(np.median(times)), "update": float(np.median(updates))}
             row |= {"ratio": float(np.median(np.array(times) / updates)), "r": float(np.mean(found)), "longest": max(early)}
             rows.append(row)
-            lines.append(
-                f"| {kind} | {label} | {row['seconds']:.3f} | {row['update']:.3f} | {row['ratio']:.2f} | {row['r']:.3f} | "
-                f"{row['longest']:.2f} |"
-            )
-            print(lines[-1], flush=True)
-    return rows, "\n".join(lines)
+            print(row, flush=True)
+    return rows
 
 
-def growth(device: str) -> tuple[list[dict[str, Any]], str]:
+def growth(device: str) -> list[dict[str, Any]]:
     """Preparing and scoring of batches, and with replays, 10 and 100 times as large."""
     known, space = VECTORS["mixture, 20-D"](), KINDS["20-dim vectors"]
-    rows, lines = [], ["| new states | states held | prepare, s | score, s |", "|---|---|---|---|"]
+    rows = []
     for new, held in ((4_000, 4_000), (4_000, 40_000), (4_000, 400_000), (40_000, 400_000), (400_000, 400_000)):
         model = make_bonus("kernel-exemplar", space, ACTIONS, device=device, replay_capacity=400_000)
         random = np.random.default_rng(0)
@@ -218,9 +212,8 @@ def growth(device: str) -> tuple[list[dict[str, Any]], str]:
             spent.append((between - began, time.perf_counter() - between))
         prepare, score = np.median(spent, axis=0)
         rows.append({"new": new, "held": held, "prepare": float(prepare), "score": float(score)})
-        lines.append(f"| {new:,} | {held:,} | {prepare:.3f} | {score:.3f} |")
-        print(lines[-1], flush=True)
-    return rows, "\n".join(lines)
+        print(rows[-1], flush=True)
+    return rows
 
 
 MEMORY = """
@@ -250,48 +243,35 @@ print(read("VmHWM") - before, peak)
 """
 
 
-def memory() -> tuple[list[dict[str, Any]], str]:
+def memory() -> list[dict[str, Any]]:
     """What a full FIFO of 250,000 frames, a fit and a score add to a process at their peak, beside the frames' own bytes.
 
     The peak of the same with 4,000 frames is what the fit and the score themselves take; the rest is the FIFO's.
     """
     frames = FRAMES * 32 * 32 * 3
-    lines = [f"| model | {FRAMES:,} frames: peak, MB | 4,000 frames: peak, MB | the frames' bytes, MB | FIFO against them |"]
     rows: list[dict[str, Any]] = []
-    lines.append("|---|---|---|---|---|")
     for name in ("kernel-exemplar", "amortized"):
         command = [sys.executable, "-W", "ignore", "-c", MEMORY, str(FRAMES), name]
         used, small = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
         rows.append({"model": name, "bytes": used, "small": small, "frames": frames})
-        more = (used - small) / (frames * (1 - 4_000 / FRAMES)) - 1
-        lines.append(f"| {name} | {used / 1e6:.0f} | {small / 1e6:.0f} | {frames / 1e6:.0f} | {more:+.1%} |")
-        print(lines[-1], flush=True)
-    return rows, "\n".join(lines)
+        print(rows[-1], flush=True)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--out", type=Path, default=Path("results/cost"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} threads of a CPU"
-    results: dict[str, Any] = {"machine": machine}
-    parts = [
-        "# Cost",
-        f"Made by `python benchmarks/cost.py --device {options.device}`, which says what is measured; {machine}.",
-    ]
-    results["ratios"], table = ratios(options.device)
-    parts += ["## Beside a TRPO update, 4,000 states", table]
-    results["growth"], table = growth(options.device)
-    parts += ["## As the number of states grows (`kernel-exemplar`, 20 dimensions)", table]
+    results: dict[str, Any] = {"machine": machine, "ratios": ratios(options.device), "growth": growth(options.device)}
     if options.device == "cpu":
-        results["memory"], table = memory()
-        parts += ["## Memory", table]
+        results["memory"] = memory()
+    options.out.mkdir(parents=True, exist_ok=True)
     name = "cost" if options.device == "cpu" else f"cost-{options.device}"
-    (options.out / f"{name}.md").write_text("\n\n".join(parts) + "\n")
     (options.out / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -1,7 +1,7 @@
 """The default bonus with nothing chosen: where a bonus is needed, and where none is.
 
-    python benchmarks/defaults.py strangers    # Stable-Baselines3's PPO with BonusCallback() and without; results/strangers.csv
-    python benchmarks/defaults.py dense        # our TRPO where it learns well by itself; results/dense.csv
+    python benchmarks/defaults.py strangers    # Stable-Baselines3's PPO with BonusCallback() and without
+    python benchmarks/defaults.py dense        # our TRPO where it learns well by itself
     python benchmarks/defaults.py dense --tasks CartPole-v1 --seeds 0 1
     python benchmarks/defaults.py off-policy   # Stable-Baselines3's DQN and SAC with BonusCallback() and without
 
@@ -14,21 +14,24 @@ returns, too.
 
 Off-policy, DQN on MountainCar-v0 has the settings that rl-baselines3-zoo publishes for it, and SAC on MountainCarContinuous-v0
 Stable-Baselines3's own, with 1 at the goal and 0 elsewhere. One job is one seed, in a process of its own; results are added to
-the file as they come, and what it holds already is not run again.
+results/KIND/scores.csv as they come, and what it holds already is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
+import subprocess
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
+import pandas as pd
+
+from ex2.lab.results import SCORES
+from ex2.lab.statistics import clopper_pearson
 
 STRANGERS = {  # environment steps, and the return of a solved task
     "MountainCar-v0": (300_000, -150.0),
@@ -52,7 +55,7 @@ DQN = {
     "exploration_final_eps": 0.07,
     "policy_kwargs": {"net_arch": [256, 256]},
 }
-COLUMNS = ["task", "bonus", "seed", "steps", "score", "first"]
+ALGORITHMS = {"strangers": "ppo (Stable-Baselines3)", "off-policy": "dqn or sac (Stable-Baselines3)", "dense": "trpo"}
 Job = tuple[str, str, int]
 
 
@@ -147,24 +150,27 @@ def dense(job: Job) -> dict[str, object]:
     return {"task": task, "bonus": bonus, "seed": seed, "steps": DENSE[task], "score": round(last, 3), "first": math.nan}
 
 
-def interval(successes: int, count: int) -> str:
-    """Clopper and Pearson's, 95 %, as percentages."""
-    low = beta.ppf(0.025, successes, count - successes + 1) if successes else 0.0
-    high = beta.ppf(0.975, successes + 1, count - successes) if successes < count else 1.0
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+def recorded(kind: str, found: dict[str, object]) -> dict[str, object]:
+    """A row of scores.csv."""
+    task, bonus, seed = found["task"], found["bonus"], found["seed"]
+    budget = {"strangers": STRANGERS, "off-policy": OFF_POLICY}.get(kind, {}).get(str(task))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    row = dict.fromkeys(SCORES, math.nan) | found
+    row |= {"experiment": kind, "arm": bonus, "algo": ALGORITHMS[kind], "overrides": "{}", "step": found["steps"]}
+    row |= {"steps": budget[0] if budget else found["steps"], "solved_at": budget[1] if budget else math.nan, "commit": commit}
+    row["command"] = f"python benchmarks/defaults.py {kind} --tasks {task} --bonuses {bonus} --seeds {seed}"
+    return row
 
 
-def report(kind: str, rows: list[dict[str, object]]) -> None:
+def report(scores: pd.DataFrame) -> None:
     """What there is to say of each task and bonus."""
-    for task, bonus in dict.fromkeys((str(row["task"]), str(row["bonus"])) for row in rows):
-        own = [row for row in rows if row["task"] == task and row["bonus"] == bonus]
-        scores = np.array([float(str(row["score"])) for row in own])
-        line = f"{task} {bonus}: mean {scores.mean():.2f}, seed by seed {', '.join(f'{score:.2f}' for score in scores)}"
-        if kind != "dense":
-            solved = int((scores >= KINDS[kind][1][task][1]).sum())
-            first = [float(str(row["first"])) for row in own if not math.isnan(float(str(row["first"])))]
-            line += f"; solved {solved} of {len(own)} ({interval(solved, len(own))})"
-            line += f", first after {np.median(first):,.0f} steps (median of {len(first)})" if first else ""
+    for (task, bonus), own in scores.groupby(["task", "bonus"], sort=False):
+        line = f"{task} {bonus}: mean {own['score'].mean():.2f}, seed by seed {', '.join(f'{x:.2f}' for x in own['score'])}"
+        if own["solved_at"].notna().all():
+            low, high = clopper_pearson(int((own["score"] >= own["solved_at"]).sum()), len(own))
+            solved, first = int((own["score"] >= own["solved_at"]).sum()), own["first"].dropna()
+            line += f"; solved {solved} of {len(own)} ({low:.0%} to {high:.0%})"
+            line += f", first after {first.median():,.0f} steps (median of {len(first)})" if len(first) else ""
         print(line)
 
 
@@ -176,28 +182,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 5 of dense tasks, 10 of others")
     parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--again", action="store_true", help="run what the file holds already, too")
-    parser.add_argument("--out", type=Path, help="default: results/KIND.csv; what it holds stays, and is not run again")
+    parser.add_argument("--out", type=Path, help="default: results/KIND/scores.csv; what it holds stays, and is not run again")
     options = parser.parse_args()
     run, known = KINDS.get(options.kind, (dense, DENSE))
     tasks = options.tasks or list(known)
     seeds = options.seeds or list(range(800, 805 if options.kind == "dense" else 810))
-    out = options.out or Path(f"results/{options.kind}.csv")
+    out = options.out or Path("results") / options.kind / "scores.csv"
+    out.parent.mkdir(parents=True, exist_ok=True)
     jobs = [(task, bonus, seed) for task in tasks for seed in seeds for bonus in options.bonuses]
-    rows = list(csv.DictReader(out.open())) if out.exists() else []
+    rows = pd.read_csv(out, dtype={"commit": str}).to_dict("records") if out.exists() else []
     if options.again:
-        rows = [row for row in rows if (row["task"], row["bonus"], int(row["seed"])) not in jobs]
-    done = {(row["task"], row["bonus"], int(row["seed"])) for row in rows}
+        rows = [row for row in rows if (row["task"], row["bonus"], row["seed"]) not in jobs]
+    done = {(row["task"], row["bonus"], row["seed"]) for row in rows}
     jobs = [job for job in jobs if job not in done]
     with ProcessPoolExecutor(options.workers, max_tasks_per_child=1) as pool:
         for future in as_completed([pool.submit(run, job) for job in jobs]):
-            row = future.result()
-            print(row, flush=True)
-            rows.append(row)
-            with out.open("w", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                writer.writeheader()
-                writer.writerows(rows)
-    report(options.kind, [row for row in rows if row["task"] in tasks])
+            rows.append(recorded(options.kind, future.result()))
+            print(rows[-1], flush=True)
+            pd.DataFrame(rows)[list(SCORES)].to_csv(out, index=False, float_format="%.6g")
+    report(pd.DataFrame([row for row in rows if row["task"] in tasks]))
 
 
 if __name__ == "__main__":

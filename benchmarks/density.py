@@ -1,6 +1,6 @@
 """How right the densities are: exemplar models and others on data whose density is known, in one run.
 
-    python benchmarks/density.py              # about ten minutes on 2 cores; writes results/density.{md,json} and pictures
+    python benchmarks/density.py              # about ten minutes on 2 cores; writes results/density: CSV files and pictures
     python benchmarks/density.py --seeds 3 --only vectors
 
 100,000 background points for vectors and 24,000 pictures; each method is asked about fresh points. `r` is the correlation of
@@ -14,7 +14,6 @@ integral is that of p over draws from another density, whose values are computed
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import zuko
 from gymnasium import spaces
@@ -135,33 +135,23 @@ def measure(known: Known, method: Callable[..., Answer], seed: int) -> dict[str,
     }
 
 
-def vectors(seeds: int) -> tuple[dict[str, Any], str]:
-    """Every method on every set with one seed, and ours in the plane with many."""
-    results: dict[str, Any] = {}
-    lines = [
-        "| data | method | r | slope | smoothing | r, unsmoothed | offset | seconds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def vectors(seeds: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every method on every set with one seed, and ours in the plane with many: the worst of all."""
+    rows, worst = [], []
     for name, make in VECTORS.items():
         known = make()
         for method, function in METHODS.items():
-            row = results.setdefault(name, {})[method] = measure(known, function, 0)
-            lines.append(
-                f"| {name} | {method} | {row['r']:.3f} | {row['slope']:.2f} | {row['smoothing']:.3f} | "
-                f"{row['r_unsmoothed']:.3f} | {row['offset']:+.2f} | {row['seconds']:.1f} |"
-            )
-            print(lines[-1], flush=True)
-    lines += ["", f"`kernel-exemplar` in the plane, {seeds} seeds of each: the worst of all.", ""]
-    lines += ["| data | lowest r | mean r | slopes | most seconds |", "|---|---|---|---|---|"]
+            rows.append({"data": name, "method": method, **measure(known, function, 0)})
+            print(rows[-1], flush=True)
     for name in PLANAR:
         known = VECTORS[name]()
-        rows = [measure(known, METHODS["kernel-exemplar"], seed) for seed in range(seeds)]
-        results[name]["kernel-exemplar, every seed"] = rows
-        r, slope = [row["r"] for row in rows], [row["slope"] for row in rows]
-        slowest = max(row["seconds"] for row in rows)
-        lines.append(f"| {name} | {min(r):.3f} | {np.mean(r):.3f} | {min(slope):.2f} to {max(slope):.2f} | {slowest:.1f} |")
-        print(lines[-1], flush=True)
-    return results, "\n".join(lines)
+        own = pd.DataFrame([measure(known, METHODS["kernel-exemplar"], seed) for seed in range(seeds)])
+        row = {"data": name, "seeds": seeds, "lowest_r": own["r"].min(), "mean_r": own["r"].mean()}
+        row |= {"lowest_slope": own["slope"].min(), "highest_slope": own["slope"].max(), "most_seconds": own["seconds"].max()}
+        worst.append(row)
+        print(row, flush=True)
+    columns = ["data", "method", "r", "slope", "smoothing", "r_unsmoothed", "offset", "seconds"]
+    return pd.DataFrame(rows)[columns], pd.DataFrame(worst)
 
 
 def picture(path: Path) -> None:
@@ -270,9 +260,8 @@ IMAGE_METHODS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def images(path: Path) -> tuple[dict[str, Any], str]:
-    results: dict[str, Any] = {}
-    lines = ["| pictures | method | r | rank correlation | seconds |", "|---|---|---|---|---|"]
+def images(path: Path) -> pd.DataFrame:
+    rows = []
     drawn: dict[str, Any] = {}
     for name, changing in (("fixed background", False), ("changing background", True)):
         random = np.random.default_rng(0)
@@ -283,14 +272,14 @@ def images(path: Path) -> tuple[dict[str, Any], str]:
             started = time.perf_counter()
             found = function(frames, asked)
             seconds = time.perf_counter() - started
-            row = {"r": float(np.corrcoef(found, true)[0, 1]), "rank": float(spearmanr(found, true)[0]), "seconds": seconds}
-            results.setdefault(name, {})[method] = row
-            lines.append(f"| {name} | {method} | {row['r']:.3f} | {row['rank']:.3f} | {seconds:.1f} |")
-            print(lines[-1], flush=True)
+            row = {"pictures": name, "method": method, "r": float(np.corrcoef(found, true)[0, 1])}
+            row |= {"rank_correlation": float(spearmanr(found, true)[0]), "seconds": seconds}
+            rows.append(row)
+            print(row, flush=True)
             if method == ("kernel-exemplar, neighbours" if changing else "kernel-exemplar"):
                 drawn[name] = (frames[:, 0], true, found, row["r"])
     _picture_of_images(drawn, path)
-    return results, "\n".join(lines)
+    return pd.DataFrame(rows)
 
 
 def _picture_of_images(drawn: dict[str, Any], path: Path) -> None:
@@ -356,7 +345,7 @@ def integral(density: ExemplarDensity, data: np.ndarray, random: np.random.Gener
     return float(np.exp(density.score_samples(density.middle_ + density.scale_ * x) - log_g).mean())
 
 
-def integrals() -> tuple[list[dict[str, Any]], str]:
+def integrals() -> pd.DataFrame:
     """Of every data set and smoothing; and in how many fits an empty place is denser than the densest row."""
     rows, random = [], np.random.default_rng(0)
     for name, data in data_sets(random).items():
@@ -369,37 +358,31 @@ def integrals() -> tuple[list[dict[str, Any]], str]:
             denser = bool(len(empty)) and density.score_samples(empty).max() > density.score_samples(data).max()
             row = {"data": name, "smoothing": smoothing, "integral": integral(density, data, random), "denser": bool(denser)}
             rows.append(row)
-    lowest, highest = (pick(row["integral"] for row in rows) for pick in (min, max))
-    lines = [
-        f"{len(rows)} fits of 20 data sets: integrals from {lowest:.3f} to {highest:.3f}; an empty place is denser than the "
-        f"densest row in {sum(row['denser'] for row in rows)} of them."
-    ]
-    print(lines[0], flush=True)
-    return rows, lines[0]
+    row = {"fits": len(rows), "data_sets": len({row["data"] for row in rows})}
+    row |= {"lowest": min(row["integral"] for row in rows), "highest": max(row["integral"] for row in rows)}
+    row["denser_empty_places"] = sum(row["denser"] for row in rows)
+    print(row, flush=True)
+    return pd.DataFrame([row])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="of kernel-exemplar in the plane")
     parser.add_argument("--only", choices=["vectors", "images"])
-    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--out", type=Path, default=Path("results/density"))
     options = parser.parse_args()
     torch.set_num_threads(2)
     warnings.simplefilter("ignore")
-    results: dict[str, Any] = {}
-    parts = ["# Densities", "Made by `python benchmarks/density.py`, which says what is measured and how."]
+    options.out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, pd.DataFrame] = {}
     if options.only != "images":
-        results["vectors"], table = vectors(options.seeds)
-        parts += ["## Vectors", table, "![log densities in the plane](density-plane.png)"]
-        picture(options.out / "density-plane.png")
-        results["integrals"], line = integrals()
-        parts += ["## Integrals", line]
+        found["vectors"], found["seeds"] = vectors(options.seeds)
+        picture(options.out / "plane.png")
+        found["integrals"] = integrals()
     if options.only != "vectors":
-        results["images"], table = images(options.out / "density-images.png")
-        parts += ["## Pictures", table, "![pictures, and their densities](density-images.png)"]
-    suffix = f"-{options.only}" if options.only else ""
-    (options.out / f"density{suffix}.md").write_text("\n\n".join(parts) + "\n")
-    (options.out / f"density{suffix}.json").write_text(json.dumps(results, indent=1) + "\n")
+        found["images"] = images(options.out / "images.png")
+    for name, table in found.items():
+        table.to_csv(options.out / f"{name}.csv", index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ex2
-from ex2.cli import _parse
+from ex2.commands import parse
 
 ROWS = 20
 
@@ -48,7 +48,7 @@ def main() -> None:
         if now > chosen.seconds:
             os.kill(os.getpid(), signal.SIGINT)
 
-    settings: dict[str, Any] = {"steps": chosen.steps, "overrides": dict(_parse(text) for text in chosen.set)}
+    settings: dict[str, Any] = {"steps": chosen.steps, "overrides": dict(parse(text) for text in chosen.set)}
     with tempfile.TemporaryDirectory() as folder:
         result = ex2.train(chosen.task, chosen.bonus, out=Path(folder) / "run", listener=listen, **settings)
     print(f"{chosen.task}, {chosen.bonus}, {' '.join(chosen.set)}: {result.steps:,} steps in {result.seconds:.0f} s")

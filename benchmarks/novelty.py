@@ -1,6 +1,6 @@
 """Which bonus tells new from known, in which space: every bonus at its defaults, in worlds whose visits are known.
 
-    python benchmarks/novelty.py                            # some minutes on 2 cores; writes results/novelty.{csv,png}
+    python benchmarks/novelty.py                            # some minutes on 2 cores; writes results/novelty
     python benchmarks/novelty.py --bonuses kernel-exemplar --seeds 1 2 3
 
 Ten batches of 2,048 states, 32 steps of 64 environments, are observed. Reported is the rank correlation of the tenth batch's
@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--bonuses", nargs="+", default=[name for name in BONUSES if name != "none"])
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[100])
-    parser.add_argument("--out", type=Path, default=RESULTS / "novelty.csv")
+    parser.add_argument("--out", type=Path, default=RESULTS / "novelty" / "novelty.csv")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(2)

@@ -3,7 +3,7 @@
     python benchmarks/outliers.py FOLDER --seeds 0 1 2    # FOLDER holds .npz files with X [n, d] and y (1: an outlier)
 
 For a seed, half of the normal rows (at most 5,000) train, after standard scaling by them; the other half and all outliers are
-scored. Writes results/outliers.csv.
+scored. Writes results/outliers/outliers.csv.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--out", type=Path, default=Path("results/outliers.csv"))
+    parser.add_argument("--out", type=Path, default=Path("results/outliers/outliers.csv"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rows: list[dict[str, Any]] = []

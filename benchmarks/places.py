@@ -10,7 +10,7 @@ of a region are left out of the first 16 batches; the other 5 have them. Of the 
 - rare: the rank correlation of its scores with how rarely the place (a cell of 32 units) was visited, this batch included, in
   the frames that were let in.
 
-`vime` and `icm` rate transitions, not places, and are left out. With all bonuses, writes results/places.csv.
+`vime` and `icm` rate transitions, not places, and are left out. With all bonuses, writes results/places/places.csv.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ex2 import Batch, make_bonus, make_vector_env
 from ex2.tasks import task_map
 from ex2.training.config import configure
 
-OUT = Path("results") / "places.csv"
+OUT = Path("results") / "places" / "places.csv"
 GAMES, ROLLOUT, BATCHES, WITHOUT = 20, 200, 21, 16
 STICKY, ACTIONS = 0.65, (0.6, 0.18, 0.18, 0.04)  # how often an action is repeated; of others: forward, right, left, none
 CELL = 32  # map units

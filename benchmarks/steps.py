@@ -1,7 +1,7 @@
 """How fast the tasks step: a batch against one Gymnasium environment, and training against the bare batch, pair by pair.
 
-    python benchmarks/steps.py                              # prints both tables (results/steps.md), about ten minutes
-    python benchmarks/steps.py --only trainings --root PATH # the second one for another checkout, too, by turns with this one
+    python benchmarks/steps.py                              # writes results/steps, about ten minutes
+    python benchmarks/steps.py --only trainings --root PATH # the second one for another checkout, too, in turns
 
 A cell of the second table is a training's steps a second as a share of those of the bare batch under random actions, and the
 number itself; the batch is this checkout's and runs on the CPU, wherever the training does.
@@ -22,6 +22,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pandas as pd
 
 import ex2
 from ex2.training.config import configure
@@ -87,7 +88,7 @@ def trained(root: Path, name: str, bonus: str, iterations: int, device: str) -> 
 
 def environments(options: argparse.Namespace) -> None:
     """The first table."""
-    print("| task | environments | steps/s | one environment, steps/s | ratio |\n|---|---|---|---|---|")
+    rows = []
     for name in options.tasks:
         for num_envs in BATCHES.get(name, ATARI):
             pairs = [
@@ -95,15 +96,16 @@ def environments(options: argparse.Namespace) -> None:
                 for _ in range(options.rounds)
             ]
             many, one = np.median(pairs, axis=0)
-            ratio = np.median([a / b for a, b in pairs])
-            print(f"| {name} | {num_envs} | {many:,.0f} | {one:,.0f} | {ratio:.1f} |", flush=True)
+            ratio = round(float(np.median([a / b for a, b in pairs])), 1)
+            row = {"task": name, "environments": num_envs, "steps_s": round(many), "one_steps_s": round(one), "ratio": ratio}
+            rows.append(row)
+            print(row, flush=True)
+    pd.DataFrame(rows).to_csv(options.out / "environments.csv", index=False)
 
 
 def trainings(options: argparse.Namespace) -> None:
-    """The second table: a line for each checkout. The batch and all checkouts take turns; a share is the median of turns."""
-    roots = [HERE, *([options.root.resolve()] if options.root else [])]
-    print("| task | checkout | environments | bare, steps/s |" + "".join(f" {bonus} |" for bonus in options.bonuses))
-    print("|---|---|---|---|" + "---|" * len(options.bonuses))
+    """The second table: this checkout is `now`, the other `before`. They and the batch take turns; a share is their median."""
+    roots, rows = [*([options.root.resolve()] if options.root else []), HERE], []
     for name in options.tasks:
         num_envs = configure(name, overrides=shorter(name, options.device)).num_envs
         bare = np.zeros((options.turns, len(options.bonuses)))
@@ -112,13 +114,14 @@ def trainings(options: argparse.Namespace) -> None:
             bare[turn, column] = batched(name, num_envs, options.seconds)
             for line, root in enumerate(roots):
                 rates[line, turn, column] = trained(root, name, options.bonuses[column], options.iterations, options.device)
-        for root, own in zip(roots, rates, strict=True):
-            cells = zip(np.median(own / bare, axis=0), np.median(own, axis=0), strict=True)
-            print(
-                f"| {name} | {'this' if root == HERE else root} | {num_envs} | {np.median(bare):,.0f} |"
-                + "".join(f" {share:.2f} ({rate:,.0f}/s) |" for share, rate in cells),
-                flush=True,
-            )
+        for column, line in np.ndindex(len(options.bonuses), len(roots)):
+            own, beside = rates[line, :, column], bare[:, column]
+            row = {"task": name, "bonus": options.bonuses[column], "checkout": "now" if roots[line] == HERE else "before"}
+            row |= {"environments": num_envs, "bare_steps_s": round(np.median(bare))}
+            row |= {"share": round(float(np.median(own / beside)), 2), "steps_s": round(np.median(own))}
+            rows.append(row)
+            print(row, flush=True)
+    pd.DataFrame(rows).to_csv(options.out / "trainings.csv", index=False)
 
 
 def main() -> None:
@@ -132,11 +135,11 @@ def main() -> None:
     parser.add_argument("--bonuses", nargs="+", default=["none", "kernel-exemplar", "amortized"], help="of the trainings")
     parser.add_argument("--device", default="cpu", help="of the trainings")
     parser.add_argument("--root", type=Path, help="another checkout, whose trainings are measured beside this one's")
+    parser.add_argument("--out", type=Path, default=Path("results/steps"))
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     if options.only != "trainings":
         environments(options)
-    if options.only is None:
-        print()
     if options.only != "environments":
         trainings(options)
 

@@ -7,8 +7,8 @@ backwards as ahead, and a swimmer that goes backwards does not see what it comes
 the bonus looks at the sensors, too, where an object that comes nearer is new. The second run begins with the first one's actor.
 A seventh of the bonus, of the position alone, keeps it swimming while it learns to steer; that takes a critic that hears the
 sensors (standardised, with more units), advantages that rest on it (a lambda below 1), and a trust region that shrinks, so that
-the agent can settle. Its weights are those of -log p on no scale, from before the weight "auto". results/gather.md has the
-scores, and what did not work.
+the agent can settle. Its weights are those of -log p on no scale, from before the weight "auto".
+docs/experiments/gather.md has the scores, and what did not work.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -38,6 +39,57 @@ def test_train_eval_plot_resume(run, capsys):
     assert "Score" in capsys.readouterr().out
 
 
+def test_budgets_that_differ_are_said_in_one_sentence(run, capsys):
+    results = run.parent / "results"
+    results.mkdir()
+    (results / "scores.csv").write_text("task,bonus,arm,steps,score\nmaze,none,none,800000,-150.0\nmaze,rnd,rnd,960,-170.0\n")
+    assert main(["plot", str(run), "--beside", str(results), "--json"]) == 0
+    printed = capsys.readouterr()
+    own, none, rnd = json.loads(printed.out)
+    assert (own["steps"], none["steps"], rnd["steps"], rnd["score"]) == (960, 800_000, 960, -170.0)
+    assert "This run has 960 steps, the recorded ones of none 800,000: their scores are of different budgets." in printed.err
+
+
+def test_recorded_trials_without_a_score_are_left_out(run, capsys):
+    results = run.parent / "scores.csv"
+    rows = ["maze,none,none,960,-150.0", "maze,none,none,960,", "maze,none,none,960,nan", "maze,rnd,rnd,960,"]
+    results.write_text("\n".join(["task,bonus,arm,steps,score", *rows]) + "\n")
+    assert main(["plot", str(run), "--beside", str(results), "--json"]) == 0
+    _, none = json.loads(capsys.readouterr().out)
+    assert none["score"] == -150.0
+
+
+def test_budgets_of_results_are_a_range_and_unfinished_trials_are_counted(tmp_path, capsys):
+    header = "experiment,task,arm,bonus,algo,preset,seed,steps,overrides,solved_at,commit,command,"
+    header += "step,score,first,seconds,bonus_share"
+    rows = [f"e,maze,none,none,trpo,default,{seed},{steps},{{}},-70,,,1600,-100,,1,0" for seed, steps in ((0, 1600), (1, 6400))]
+    (tmp_path / "scores.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert main(["results", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "1,600 to 6,400" in printed
+    assert "0 of 2 (0 to 84 %), 1 unfinished" in printed
+    assert main(["results", str(tmp_path), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["steps"], row["least_steps"], row["unfinished"]) == (6400, 1600, 1)
+
+
+def test_tables_are_plain_where_they_are_piped_and_json_where_it_is_asked_for(run, capsys):
+    for command in (["tasks"], ["bonuses"], ["bonuses", "rnd+simhash"], ["compare", str(run), str(run)]):
+        assert main(command) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if "  " in line]
+        assert len(lines) > 1
+        assert not set("┃│━\x1b") & set("".join(lines))  # nothing drawn, no colour
+        assert main([*command, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert len(rows) == len(lines) - 1
+        assert lines[0].split()[0] == next(iter(rows[0])).split()[0]
+        for line, row in zip(lines[1:], rows, strict=True):  # each row on one line, however long
+            assert line.startswith(str(next(iter(row.values()))))
+    assert main(["eval", str(run), "--episodes", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["mean"], found["returns"]) == (-200.0, [-200.0, -200.0])
+
+
 def test_density_figure(run, capsys):
     picture = run.parent / "density.png"
     assert main(["density-figure", str(run), "--out", str(picture)]) == 0
@@ -54,7 +106,24 @@ def test_listings(capsys):
         assert word in printed
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["resume"], ["eval"], ["plot"], ["density-figure"], ["tasks"], ["bonuses"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["train"],
+        ["resume"],
+        ["eval"],
+        ["plot"],
+        ["compare"],
+        ["density-figure"],
+        ["sweep"],
+        ["results"],
+        ["report"],
+        ["watch"],
+        ["tasks"],
+        ["bonuses"],
+    ],
+)
 def test_help_everywhere_with_examples(command, capsys):
     with pytest.raises(SystemExit) as stop:
         build_parser().parse_args([*command, "--help"])
@@ -160,6 +229,13 @@ def test_several_runs_are_drawn_side_by_side(tmp_path, capsys):
     assert "plain TRPO" in said
     assert "compare.png" in said
     assert (tmp_path / "one" / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["compare", *runs[:2], "--out", str(tmp_path / "two.png"), "--json"]) == 0
+    printed = capsys.readouterr()
+    first, second = json.loads(printed.out)
+    assert (first["method"], second["method"], second["steps"]) == ("histogram", "plain TRPO", 960)
+    assert "two.png" in printed.err
+    assert main(["compare", runs[0]]) == 2
+    assert "name another run" in capsys.readouterr().err
     assert main(["plot", *runs]) == 2
     assert "different tasks, cheetah and sparse-maze" in capsys.readouterr().err
     assert main(["plot", *runs[:2], "--beside", "results/maze.csv"]) == 2

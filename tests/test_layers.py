@@ -127,11 +127,17 @@ def test_only_the_adapter_knows_stable_baselines3():
 
 
 @pytest.mark.parametrize(
-    ("library", "adapter"), [("ray", "rllib"), ("torchrl", "torchrl"), ("tensordict", "torchrl"), ("tianshou", "tianshou")]
+    ("library", "files"),
+    [
+        ("ray", {"adapters/rllib.py", "cluster.py", "lab/search.py", "training/workers.py"}),
+        ("torchrl", {"adapters/torchrl.py"}),
+        ("tensordict", {"adapters/torchrl.py"}),
+        ("tianshou", {"adapters/tianshou.py"}),
+    ],
 )
-def test_only_their_adapters_know_the_other_libraries(library, adapter):
+def test_only_their_adapters_and_the_laboratory_know_the_other_libraries(library, files):
     found = {path for path, tree in trees().items() for _, name in imports(tree) if name.split(".")[0] == library}
-    assert found == {f"adapters/{adapter}.py"}
+    assert found == files
 
 
 @pytest.mark.parametrize("library", ["ray", "torchrl", "tianshou"])
@@ -150,14 +156,18 @@ def test_nothing_leans_on_adapters():
     assert not [path for path in others for _, name in imports(trees()[path]) if name.startswith("ex2.adapters")]
 
 
-def test_without_stable_baselines3_all_but_its_adapter_works(tmp_path):
+def test_without_stable_baselines3_and_ray_all_but_what_needs_them_works(tmp_path):
     program = f"""
 import sys
-for name in {ADAPTED}:
+for name in {(*ADAPTED, "ray")}:
     sys.modules[name] = None
 import ex2
 result = ex2.train("maze", steps=240, num_envs=4, rollout_steps=30, out={str(tmp_path / "run")!r})
 print(result.steps)
+try:
+    ex2.train("maze", steps=240, num_envs=4, workers=2, out={str(tmp_path / "other")!r})
+except ex2.UsageError as error:
+    print(error)
 try:
     import ex2.adapters.sb3
 except ex2.UsageError as error:
@@ -165,6 +175,7 @@ except ex2.UsageError as error:
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    steps, sentence = done.stdout.splitlines()
+    steps, workers, sentence = done.stdout.splitlines()
     assert steps == "240"
+    assert re.fullmatch(r"This needs the package 'ray'.* pip install 'ex2\[lab\]'\.", workers)
     assert re.fullmatch(r"This needs the package 'stable_baselines3'.* pip install 'ex2\[sb3\]'\.", sentence)

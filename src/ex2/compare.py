@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -45,6 +49,73 @@ def compare_figure(folders: Sequence[str | Path], path: str | Path, seed: int = 
         _draw_curves(axes[-1], runs)
         figure.suptitle(tasks[0], fontsize=11)
         return save(figure, Path(path))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What results hold of a method on a task."""
+
+    mean: float
+    seeds: int
+    steps: int | None
+    """That they were trained for; None where the results do not say, or say several things."""
+
+
+def recorded_scores(path: Path, task: str) -> dict[str, Recorded]:
+    """Each method's results on a task, from a CSV file with the columns task, bonus and score, or a folder with scores.csv;
+    trials without a score are left out."""
+    path = path / "scores.csv" if path.is_dir() else path
+    try:
+        with open(path, newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["task"] == task and _known(row["score"])]
+        scores: dict[str, list[float]] = {}
+        steps: dict[str, set[int]] = {}
+        for row in rows:
+            name = row.get("arm") or row["bonus"]
+            scores.setdefault(name, []).append(float(row["score"]))
+            steps.setdefault(name, set()).add(int(row.get("steps") or 0))
+    except (OSError, KeyError, ValueError) as error:
+        raise UsageError(f"{path} is no results file with the columns task, bonus and score ({error}).") from None
+    known = {name: next(iter(values)) if len(values) == 1 else None for name, values in steps.items()}
+    return {name: Recorded(float(np.mean(values)), len(values), known[name] or None) for name, values in scores.items()}
+
+
+def _known(score: str | None) -> bool:
+    return bool(score) and math.isfinite(float(score or 0))
+
+
+def differing_budgets(steps: int, recorded: Mapping[str, Recorded]) -> str:
+    """A sentence where the recorded runs were not trained as long, else nothing.
+
+    >>> differing_budgets(960, {"none": Recorded(-200.0, 8, 800_000)})
+    'This run has 960 steps, the recorded ones of none 800,000: their scores are of different budgets.'
+    """
+    others = {name: row.steps for name, row in recorded.items() if row.steps is not None and row.steps != steps}
+    if not others:
+        return ""
+    by_steps: dict[int, list[str]] = {}
+    for name, count in others.items():
+        by_steps.setdefault(count, []).append(name)
+    told = " and ".join(f"of {', '.join(names)} {count:,}" for count, names in by_steps.items())
+    return f"This run has {steps:,} steps, the recorded ones {told}: their scores are of different budgets."
+
+
+def compared(run: Run) -> dict[str, Any]:
+    """A run as a row of a table."""
+    history, config = history_of(run), run.config
+    solved_at = find_task(config.task).solved_at
+    reached = history["score"] >= solved_at if solved_at is not None else np.zeros(len(history["score"]), bool)
+    seconds = float(history["seconds"][-1])
+    return {
+        "run": str(run.folder),
+        "method": name_of(run),
+        "seed": config.seed,
+        "steps": int(history["step"][-1]),
+        "score": float(history["score"][-1]),
+        "solved at step": int(history["step"][np.argmax(reached)]) if reached.any() else None,
+        "seconds": seconds,
+        "in the bonus": float(history["bonus/seconds"].sum()) / seconds if "bonus/seconds" in history else None,
+    }
 
 
 def history_of(run: Run) -> dict[str, Array]:

@@ -85,9 +85,11 @@ class ExemplarDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]  # sci
         settings: other settings of the model, such as {"hidden": 64}, or {"kernels": 4_096} of the closed form.
 
     Attributes:
-        model_: the sum over kernels, or the trained model. middle_, scale_: of the features. smoothing_: the standard deviation
-        of noise on states, in those of the features, 0 for latent noise. decision_scores_, threshold_, labels_: as in PyOD.
-        n_features_in_.
+        model_: the sum over kernels, or the trained model.
+        middle_, scale_: of the features.
+        smoothing_: the standard deviation of noise on states, in those of the features, 0 for latent noise.
+        decision_scores_, threshold_, labels_: as in PyOD.
+        n_features_in_: as in scikit-learn.
 
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> density = ExemplarDensity(random_state=0).fit(X)

@@ -57,7 +57,7 @@ def novelty_figure(folder: str | Path, path: str | Path | None = None, seed: int
     arena = task_map(config.task)
     with contextlib.closing(env):
         watched = watch(loaded, env, seed, min(find_task(config.task).episode_steps, MOST_STEPS), arena)
-        shown = [[(at, _picture(env, watched, at)) for at in some] for some in extremes(watched)]
+        shown = [[(at, picture_of(env, watched, at)) for at in some] for some in extremes(watched)]
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
         figure = Figure(figsize=(8.5 + (5.5 if arena else 0.0), 4.2), layout="constrained")
         parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[8.5, 5.5])[0] if arena else [figure]
@@ -128,7 +128,7 @@ def extremes(watched: Watched, count: int = SHOWN) -> tuple[list[tuple[int, int]
     return apart(order), apart(order[::-1])
 
 
-def _picture(env: VectorEnv[Any, Any, Any], watched: Watched, at: tuple[int, int]) -> Array | None:
+def picture_of(env: VectorEnv[Any, Any, Any], watched: Watched, at: tuple[int, int]) -> Array | None:
     """What there is to see: an observed picture, or the state as the task draws it; None for numbers, or without OpenGL."""
     if watched.states is None:
         seen = watched.observations[at]

@@ -8,7 +8,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
@@ -19,34 +18,88 @@ from ex2.errors import UsageError
 from ex2.tasks import task_map
 from ex2.tasks.map import Map
 from ex2.training.run import Loaded, Run
+from ex2.training.snapshots import density_map, extent_of, read_snapshots
 
 GRID = 48  # cells a side of the maps
 NATS = 10.0  # nats below the highest that densities are drawn down to
 TOY_POINTS, TOY_REACH = 20_000, 3.6
-ACTIONS = 8  # remembered actions that a state-action density is averaged over
+MOMENTS = 4  # of a training that are shown
 INK, MUTED, ACCENT = "#1f2430", "#8a8f9c", "#2f6fdb"
 
 
 def run_figure(folder: str | Path, path: str | Path | None = None, recorded: dict[str, float] | None = None) -> Path:
     """Draws a run and saves the picture, by default as plot.png in its folder.
 
-    A task whose map is all that its bonus sees, like the maze, shows estimated density, empirical visitation and bonus over it,
-    beside the learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw
-    beside it.
+    A task with a map shows where agents were at four moments of the training, and what the bonus made of it then, beside the
+    learning curve; any other task shows the curve. `recorded` holds scores of other methods, by bonus, to draw beside it.
     """
     run = Run(folder)
     arena, config, curve = task_map(run.config.task), run.config, run.history()
-    loaded = run.load() if arena is not None else None
-    bonus = _mapped(run, loaded, arena) if loaded is not None else None
+    moments = read_snapshots(run.folder) if arena is not None else None
     with matplotlib.rc_context({"font.size": 9, "axes.edgecolor": MUTED, "text.color": INK, "axes.labelcolor": INK}):
-        figure = Figure(figsize=(13.5, 3.7) if bonus else (6.0, 3.7), layout="constrained")
-        axes = figure.subplots(1, 4 if bonus else 1, squeeze=False, width_ratios=[1, 1, 1, 1.25] if bonus else [1])[0]
-        if bonus is not None and arena is not None:
-            _draw_maps(figure, axes, bonus, arena)
-        _draw_curve(axes[-1], run, recorded or {})
+        if moments is not None and arena is not None:
+            figure = Figure(figsize=(13.5, 4.6), layout="constrained")
+            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[2.2, 1])[0]
+            (_draw_moments if len(arena.axes) == 2 else _draw_way)(left, moments, arena)
+            axis = right.subplots()
+        else:
+            figure = Figure(figsize=(6.0, 3.7), layout="constrained")
+            axis = figure.subplots()
+        _draw_curve(axis, run, recorded or {})
         steps, score = (curve[name][-1] if name in curve else np.nan for name in ("step", "score"))
         figure.suptitle(f"{config.task}, {config.bonus}, {steps:,.0f} steps: score {score:.1f}", fontsize=11)
         return save(figure, Path(path) if path is not None else run.folder / "plot.png")
+
+
+def shown_moments(steps: Array, count: int = MOMENTS) -> list[int]:
+    """Which of them are shown: the first, the last, and some between, more of them early, when most changes.
+
+    >>> shown_moments(np.arange(20))
+    [0, 2, 6, 19]
+    """
+    return [int(index) for index in np.unique(np.geomspace(1, len(steps), count).round().astype(int) - 1)]
+
+
+def _draw_moments(figure: FigureBase, moments: dict[str, Array], arena: Map) -> None:
+    """Visits since the moment before, and the bonus, at some moments; each row on one scale."""
+    chosen, rated = shown_moments(moments["steps"]), bool(np.isfinite(moments["bonus"]).any())
+    visits = _log(moments["visits"])
+    rows = [("visits (log10)", visits, "viridis")]
+    if rated:
+        rows.append(("bonus (log10)", np.array([_within(arena, _log(values)) for values in moments["bonus"]]), "magma"))
+    axes = figure.subplots(len(rows), len(chosen), squeeze=False)
+    for own, (name, values, colours) in zip(axes, rows, strict=True):
+        known = values[chosen][np.isfinite(values[chosen])]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+        for axis, index in zip(own, chosen, strict=True):
+            image = axis.imshow(values[index], origin="lower", extent=extent_of(arena), cmap=colours, vmin=low, vmax=high)
+            mark(axis, arena, linewidth=2.5, solid_capstyle="round")
+            plain(axis, f"after {moments['steps'][index]:,} steps" if name == rows[0][0] else "")
+        own[0].set_ylabel(name)
+        figure.colorbar(image, ax=list(own), shrink=0.8, pad=0.01).outline.set_visible(False)
+
+
+def _log(values: Array) -> Array:
+    """The logarithm of what is above 0."""
+    return np.where(values > 0, np.log10(np.where(values > 0, values, 1.0)), np.nan)
+
+
+def _draw_way(figure: FigureBase, moments: dict[str, Array], arena: Map) -> None:
+    """The same of a map of one coordinate, all moments one above the other."""
+    left, right, *_ = extent_of(arena)
+    extent = (left, right, 0.0, float(moments["steps"][-1]) / 1e3)
+    visits = _log(moments["visits"])
+    rows = [("visits (log10)", visits, "viridis")]
+    if np.isfinite(moments["bonus"]).any():
+        rows.append(("mean bonus paid (log10)", _log(moments["bonus"]), "magma"))
+    axes = figure.subplots(1, len(rows), squeeze=False)[0]
+    for axis, (name, values, colours) in zip(axes, rows, strict=True):
+        image = axis.imshow(values, origin="lower", extent=extent, cmap=colours, aspect="auto", interpolation="nearest")
+        figure.colorbar(image, ax=axis, shrink=0.8, pad=0.01).outline.set_visible(False)
+        for x in arena.goal or ():
+            axis.axvline(x, color=MUTED, linestyle="--", linewidth=1)
+        axis.set(xlabel=arena.axes[0], ylabel="thousand environment steps")
+        axis.set_title(name, fontsize=9)
 
 
 def save(figure: Figure, target: Path) -> Path:
@@ -129,18 +182,6 @@ def visit_map(bonus: DensityBonus, cells: int) -> Array:
     return np.where(visits.T > 0, np.log(np.maximum(visits.T, 1.0) / len(places)), np.nan)
 
 
-def _draw_maps(figure: Figure, axes: Any, bonus: DensityBonus, arena: Map) -> None:
-    log_density = density_map(bonus, GRID)
-    paid = bonus.bonus_of(torch.as_tensor(log_density))
-    shown = {
-        "estimated log density": _within(arena, log_density),
-        f"visits, last {len(bonus.replay):,} (log share)": visit_map(bonus, GRID),
-        "bonus": _within(arena, paid.numpy()),
-    }
-    for axis, (title, values), colours in zip(axes, shown.items(), ("viridis", "viridis", "magma"), strict=False):
-        _draw_map(figure, axis, title, values, arena, colours)
-
-
 def _draw_map(figure: FigureBase, axis: Axes, title: str, values: Array, arena: Map, colours: str, **limits: Any) -> None:
     """Values [cells, cells] over the arena, with its walls, start and goal."""
     image = axis.imshow(values, origin="lower", extent=arena.extent, cmap=colours, **limits)
@@ -164,19 +205,6 @@ def plain(axis: Axes, title: str) -> None:
     axis.set_title(title, fontsize=9)
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)
-
-
-def density_map(bonus: DensityBonus, cells: int) -> Array:
-    """log p over a two-dimensional observation space, [cells, cells] with y first; averaged over remembered actions."""
-    middle = (torch.arange(cells) + 0.5) / cells * 2 - 1
-    y, x = torch.meshgrid(middle, middle, indexing="ij")
-    states = torch.stack([x.flatten(), y.flatten()], 1)
-    if not bonus.inputs.action_width:
-        return bonus.log_density(states).reshape(cells, cells).numpy()
-    generator = torch.Generator().manual_seed(0)
-    actions = bonus.replay.sample(ACTIONS, generator)[:, 2:]
-    rows = torch.cat([states.repeat_interleave(ACTIONS, 0), actions.repeat(len(states), 1)], 1)
-    return bonus.log_density(rows).reshape(cells, cells, ACTIONS).exp().mean(-1).log().numpy()
 
 
 def _draw_curve(axis: Axes, run: Run, recorded: dict[str, float]) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -255,12 +256,23 @@ class Shaper:
         self.last = {"heard": heard, "factor": factor, "centre": middle(raw, batch.mask, self.centre).item()}
         return Shaped(heard * rewards, (factor * scores).astype(np.float32), reported)
 
-    def again(self, batch: Batch, rewards: Array) -> Shaped:
+    def scores_of(self, shaped: Shaped) -> Array:
+        """What the last batch that was shown was rated, [T, N], from what was added to its rewards; 0 where nothing was."""
+        factor = self.last["factor"]
+        scores: Array = shaped.bonuses / factor + self.last["centre"] if factor else np.zeros_like(shaped.bonuses)
+        return scores
+
+    def again(self, batch: Batch | Callable[[], Batch], rewards: Array) -> Shaped:
         """What an agent learns from transitions that came before or lie between, [T, N]: scores are today's, on the scales,
-        with the weight and less the centre of the last batch that was shown. Changes nothing."""
+        with the weight and less the centre of the last batch that was shown. Changes nothing.
+
+        A function that makes the batch is called only if there is a bonus now: there is none before the first fit, at a weight
+        of 0, and where all scores have been the same."""
         heard, factor, centre = self.last["heard"], self.last["factor"], self.last["centre"]
-        self.bonus.check(batch)
-        scores = (self.bonus.score(batch) - centre).numpy() if factor else np.zeros(rewards.shape)
+        if not factor:
+            return Shaped(heard * rewards, np.zeros(rewards.shape, np.float32), {})
+        batch = batch() if callable(batch) else batch
+        scores = (self.bonus.score(batch) - centre).numpy()
         bonuses = np.where(batch.mask.numpy(), factor * scores, 0.0).astype(np.float32)
         return Shaped(heard * rewards, bonuses, {})
 

@@ -10,6 +10,7 @@ from corridor import Corridor
 from gymnasium import spaces
 from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
@@ -325,3 +326,24 @@ def test_the_bonus_lies_beside_the_model(tmp_path):
         agent.learn(64, callback=BonusCallback("histogram", episodic=False).load(tmp_path / "agent"))
     with pytest.raises(UsageError, match="There is no checkpoint"):
         BonusCallback().load(tmp_path / "nothing")
+
+
+def test_going_on_without_the_callback_gathers_nothing_for_ever():
+    agent = DQN("MlpPolicy", corridors(1), learning_starts=1_000, seed=0, device="cpu")
+    agent.learn(50, callback=BonusCallback(gather=20))
+    agent.learn(200)
+    assert len(agent.replay_buffer.arrived) < 20
+    assert len(agent.replay_buffer.explorer.bonus.replay) > 200
+
+
+class Stop(BaseCallback):
+    """Ends a training with the last step of a rollout."""
+
+    def _on_step(self):
+        return self.n_calls < 16
+
+
+def test_a_training_that_is_broken_off_leaves_the_rollout_buffer_as_it_was():
+    agent = PPO("MlpPolicy", corridors(1), n_steps=16, batch_size=16, seed=0, device="cpu")
+    agent.learn(64, callback=[BonusCallback(), Stop()])
+    assert "compute_returns_and_advantage" not in vars(agent.rollout_buffer)

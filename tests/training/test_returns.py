@@ -11,10 +11,10 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import nn
 
-from ex2.training import rollout as rollouts
+from ex2.training import seen
 from ex2.training.policy import Policy, PolicySettings
 from ex2.training.returns import Stream, _by_autograd, advantages, explained_variance, fit_critic, gradients, orders
-from ex2.training.rollout import Observations
+from ex2.training.seen import Observations
 
 STEPS, ENVS = 30, 3
 
@@ -78,7 +78,7 @@ def test_a_critic_is_fitted_in_chunks_of_any_size():
 @pytest.mark.parametrize("at_once", [7, 10**6])
 def test_a_minibatch_is_one_step_in_however_many_chunks(monkeypatch, at_once):
     """Of plain gradient descent, by hand."""
-    monkeypatch.setitem(rollouts.AT_ONCE, "cpu", at_once)
+    monkeypatch.setitem(seen.AT_ONCE, "cpu", at_once)
     torch.manual_seed(0)
     points, target = torch.randn(12, 4), torch.randn(12)
     critic = nn.Linear(4, 1)

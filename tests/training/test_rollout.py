@@ -14,7 +14,8 @@ from ex2.training.config import configure
 from ex2.training.loop import Trainer
 from ex2.training.policy import Policy, PolicySettings
 from ex2.training.returns import values_of
-from ex2.training.rollout import Collector, Seen, SeenFrames
+from ex2.training.rollout import Collector
+from ex2.training.seen import Seen, SeenFrames
 
 
 @pytest.mark.parametrize("groups", [1, 2])

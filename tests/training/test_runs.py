@@ -232,7 +232,7 @@ def test_seeds_decide_everything(tmp_path):
 def test_a_run_leaves_what_it_should(tmp_path):
     result = ex2.train("maze", "k-exemplar", out=tmp_path / "run", **small("k-exemplar"))
     assert {file.name for file in result.folder.iterdir()} == {
-        "config.json", "metrics.csv", CHECKPOINT, f"{CHECKPOINT}.previous", "summary.json", "tensorboard"
+        "config.json", "metrics.csv", CHECKPOINT, f"{CHECKPOINT}.previous", "summary.json", "snapshots.npz", "tensorboard"
     }  # fmt: skip
     assert json.loads((result.folder / "config.json").read_text())["bonus_settings"]["k"] == 1
     last = {name: column[-1] for name, column in Run(result.folder).history().items()}

@@ -151,10 +151,10 @@ def test_a_folder_that_was_used_meanwhile_is_left_alone(tmp_path, monkeypatch):
     """Two trainings were asked for at once, and the first has ended by the time that the second has its environments."""
     built = run.Trainer
 
-    def slow(config):
+    def slow(config, address=None):
         monkeypatch.setattr(run, "Trainer", built)
         train(tmp_path / "run", seed=1)
-        return built(config)
+        return built(config, address)
 
     monkeypatch.setattr(run, "Trainer", slow)
     with pytest.raises(UsageError, match="exists already"):

@@ -10,7 +10,7 @@ import torch
 from oracle import assert_same_update, pairs, rolled_out, theirs
 
 from ex2.errors import UsageError
-from ex2.training import rollout as rollouts
+from ex2.training import seen
 from ex2.training.trpo import Fisher, conjugate_gradients, flat
 
 
@@ -53,7 +53,7 @@ def test_an_update_is_that_of_sb3_contrib(task):
 def test_observations_in_chunks_come_to_the_same(monkeypatch):
     found = []
     for numbers in (10**9, 7 * 4 * 42 * 42):
-        monkeypatch.setitem(rollouts.AT_ONCE, "cpu", numbers)
+        monkeypatch.setitem(seen.AT_ONCE, "cpu", numbers)
         trainer, rollout, advantages, returns = rolled_out("freeway")
         vector = product(trainer, rollout)[1]
         metrics = trainer.algorithm.update(rollout, advantages, returns) | trainer.algorithm.finish()

@@ -18,7 +18,7 @@ from ex2.explorer import GATHER, Explorer, check_choices
 from ex2.shaping import Weight
 from ex2.training.checkpoint import load, save
 from ex2.training.returns import Stream
-from ex2.training.rollout import Observations
+from ex2.training.seen import Observations
 from ex2.view import See
 
 try:
@@ -28,7 +28,7 @@ try:
     from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
     from ex2.adapters.sb3_below import Below, looked_at
-    from ex2.adapters.sb3_replay import with_bonus
+    from ex2.adapters.sb3_replay import BonusReplayBuffer, with_bonus
     from ex2.adapters.sb3_values import PolicyValues
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "stable_baselines3":
@@ -41,7 +41,7 @@ RECENT = 100  # episodes whose bonuses are reported, as many as Stable-Baselines
 class BonusCallback(BaseCallback):
     """Adds a bonus to what a model learns from; the environment's own reward stays what is reported and evaluated.
 
-    On-policy it enters the rollout buffer's rewards, and returns and advantages are computed anew. Off-policy it is added to
+    On-policy it enters the rollout buffer's rewards before returns and advantages are computed. Off-policy it is added to
     the rewards of a sample when it is drawn. Discount, seed, device and the length of the training come from the model.
 
     Args:
@@ -82,6 +82,8 @@ class BonusCallback(BaseCallback):
         self.total_steps, self.last_frame, self.episodic = total_steps, last_frame, episodic
         self._explorer: Explorer | None = None
         self.stream: Stream | None = None
+        self._below: Below | None = None
+        self._replay: BonusReplayBuffer | None = None  # off-policy
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
         self._streamed: Any = None  # the model whose critic the stream's is a copy of
@@ -121,10 +123,10 @@ class BonusCallback(BaseCallback):
             chosen: dict[str, Any] = {"gamma": model.gamma, "seed": model.seed or 0, "device": device}
             chosen |= self._choices | self._settings
             self._explorer = Explorer(space, model.action_space, self._bonus, self.weight, last_frame=frame, **chosen)
-        self._below: Below | None = None
+        self._below, self._replay = None, None
         if isinstance(model, OffPolicyAlgorithm):
             normalizer = unwrap_vec_normalize(self.training_env)
-            model.replay_buffer = with_bonus(model.replay_buffer, self.explorer, normalizer)
+            self._replay = model.replay_buffer = with_bonus(model.replay_buffer, self.explorer, normalizer)
         else:
             self._below = Below.under(self.training_env)
             if not self.episodic and (self.stream is None or self._streamed is not model):
@@ -137,49 +139,58 @@ class BonusCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self.explorer.total_steps = self.total_steps or self.locals["total_timesteps"]
         self.explorer.steps = self.model.num_timesteps
-        if len(self._episode) != self.training_env.num_envs:
-            self._episode = np.zeros(self.training_env.num_envs)
+        count = self.training_env.num_envs
+        if len(self._episode) != count:
+            self._episode = np.zeros(count)
+        self._none = np.zeros(count, bool)  # where no episode ends
         self.explorer.begin()
 
     def _on_training_end(self) -> None:
+        if self._replay is None:  # of a rollout that was broken off
+            vars(self.model.rollout_buffer).pop("compute_returns_and_advantage", None)  # type: ignore[attr-defined]
         if self._below is not None:
             self._below.remove()
 
     def _on_rollout_start(self) -> None:
-        if isinstance(self.model, OnPolicyAlgorithm):
+        if self._replay is None:
             self.explorer.reset()
             self._rewards: list[Array] = []
-            self._dones: list[Array] = []
+            self._ends: list[tuple[int, int]] = []  # of episodes: the step, and the environment
             self._before = None if self._below is None else self._below.observations
+            buffer: Any = self.model.rollout_buffer  # type: ignore[attr-defined]
+            buffer.compute_returns_and_advantage = self._compute_with_bonus
 
     def _on_step(self) -> bool:
-        if not isinstance(self.model, OnPolicyAlgorithm):
+        if self._replay is not None:
             return True
-        done, infos, rewards = (self.locals[name] for name in ("dones", "infos", "rewards"))
-        after = self.locals["new_obs"] if self._below is None else self._below.observations
+        found = self.locals
+        done, infos, rewards = found["dones"], found["infos"], found["rewards"]
+        after = found["new_obs"] if self._below is None else self._below.observations
         if self._before is None:
-            self._before = mapped(lambda values: values.cpu().numpy(), self.locals["obs_tensor"])
+            self._before = mapped(lambda values: values.cpu().numpy(), found["obs_tensor"])
         before, self._before = self._before, after
-        truncated = np.zeros(done.shape, bool)
-        if done.any():
-            after = mapped(np.array, after)
-            for index in np.flatnonzero(done):
+        terminated = truncated = self._none
+        if True in done.tolist():  # of a few, this is the quickest
+            after, truncated = mapped(np.array, after), np.zeros(len(done), bool)
+            for index in np.flatnonzero(done).tolist():
+                self._ends.append((len(self._rewards), index))
                 info = infos[index]
-                final = info["terminal_observation"] if self._below is None else self._below.finals[int(index)]
+                final = info["terminal_observation"] if self._below is None else self._below.finals[index]
                 truncated[index] = info.get("TimeLimit.truncated", False)
                 for key in final if isinstance(final, dict) else [...]:
                     part, last = (after, final) if key is ... else (after[key], final[key])
                     part[index] = last
-        actions = self.locals["actions"].reshape(len(done), *(self.model.action_space.shape or ()))
+            terminated = done & ~truncated
+        actions = found["actions"].reshape(len(done), *(self.model.action_space.shape or ()))
         rewards = rewards.astype(np.float32)  # a copy: what is expected behind a time limit will be added to them
-        self.explorer.step(before, actions, after, rewards, done & ~truncated, truncated, copy=False)
+        self.explorer.step(before, actions, after, rewards, terminated, truncated, copy=False)
         self._rewards.append(rewards)
-        self._dones.append(done)
         return True
 
     def _on_rollout_end(self) -> None:
-        if isinstance(self.model, OnPolicyAlgorithm):
-            self._relabel(self.model, self.model.rollout_buffer)
+        if self._replay is not None:
+            self._replay.tell()
+            self.explorer.learn()
         if self.explorer.metrics is not self._reported:
             self._reported = self.explorer.metrics
             self.metrics = dict(self._reported)
@@ -188,22 +199,30 @@ class BonusCallback(BaseCallback):
             for name, value in self.metrics.items():
                 self.logger.record(name, value)
 
+    def _compute_with_bonus(self, last_values: torch.Tensor, dones: Array) -> None:
+        """Stands before a rollout buffer's own `compute_returns_and_advantage`, once, and puts the bonus into the rewards."""
+        model: Any = self.model
+        buffer = model.rollout_buffer
+        del buffer.compute_returns_and_advantage  # it is the buffer's own again
+        whole = len(self._rewards) == len(buffer.rewards)  # else the rollout was broken off, and goes on without a callback
+        if whole:
+            self._relabel(model, buffer)
+        buffer.compute_returns_and_advantage(last_values=last_values, dones=dones)
+        if whole and self.stream is not None:
+            buffer.advantages += self._stream_advantages(model, self.bonuses)
+
     def _relabel(self, model: OnPolicyAlgorithm, buffer: Any) -> None:
-        """Puts the bonus into the rollout buffer's rewards, and computes returns and advantages anew."""
-        self.explorer.steps = model.num_timesteps - buffer.rewards.size
-        shaped, own = self.explorer.rollout(), np.stack(self._rewards)
+        """Puts the bonus into the rollout buffer's rewards."""
+        own = np.array(self._rewards)
+        self.explorer.steps = model.num_timesteps - own.size
+        shaped = self.explorer.rollout()
         self.bonuses = shaped.bonuses
         heard = shaped.rewards if self.stream is not None else shaped.rewards + shaped.bonuses
         if not np.array_equal(heard, own):
-            # The value behind the last step, as the last advantage holds it: not all algorithms hand it on.
-            last_values = (buffer.advantages[-1] - buffer.rewards[-1] + buffer.values[-1]) / (model.gamma or 1.0)
             buffer.rewards[:] = heard + (buffer.rewards - own)  # beside them, what is expected behind a time limit
-            buffer.compute_returns_and_advantage(last_values=torch.as_tensor(last_values), dones=self.locals["dones"])
-        if self.stream is not None:
-            buffer.advantages += self._stream_advantages(model, self.bonuses)
-        sums = np.cumsum(shaped.bonuses.astype(np.float64) * self.explorer.unit, 0)
+        sums = np.cumsum(shaped.bonuses, 0, np.float64) * self.explorer.unit
         before = -self._episode
-        for step, index in np.argwhere(np.stack(self._dones)):
+        for step, index in self._ends:
             self._episodes.append(sums[step, index] - before[index])
             before[index] = sums[step, index]
         self._episode = sums[-1] - before
@@ -220,6 +239,8 @@ class BonusCallback(BaseCallback):
 
     def save(self, path: str | Path) -> None:
         """Saves all that the bonus knows beside the model: `callback.save("agent")` after `model.save("agent")`."""
+        if self._replay is not None:
+            self._replay.tell()
         stream = None if self.stream is None else self.stream.state_dict()
         episodes = {"finished": list(self._episodes), "running": self._episode}
         save(beside(path), {"explorer": self.explorer.state_dict(), "stream": stream, "episodes": episodes})

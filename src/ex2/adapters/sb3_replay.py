@@ -6,12 +6,12 @@ once and is familiar now has lost its bonus:
     r' = R / sigma_R  +  0.3 (1 - t) (f(p_now(s)) - centre) / sigma_B
 
 with the weight "auto"; with a number, R + beta (f(p_now(s)) - centre) / sigma_B. The bonus is fitted to transitions as they
-arrive, a thousand at a time (`ex2.explorer`). sigma_R and sigma_B are of the discounted sums along them, in the order that
-they came in and with the scores that they had then: the returns of the agent as it behaves, not of what the buffer holds. The
-centre is the median score of the latest of them, so a state is paid for what it is newer than where the agent goes now, and
-nothing is paid for staying alive. t is the share of the training at the last fit, not when a transition was made: when the
-training ends, the bonus is gone from all that the buffer holds. Before the first fit there is no bonus. Scales move, and a
-Q-function follows them as it follows its targets.
+arrive, at the end of the rollout that completes a thousand (`ex2.explorer`). sigma_R and sigma_B are of the discounted sums
+along them, in the order that they came in and with the scores that they had then: the returns of the agent as it behaves, not
+of what the buffer holds. The centre is the median score of the latest of them, so a state is paid for what it is newer than
+where the agent goes now, and nothing is paid for staying alive. t is the share of the training at the last fit, not when a
+transition was made: when the training ends, the bonus is gone from all that the buffer holds. Before the first fit there is no
+bonus. Scales move, and a Q-function follows them as it follows its targets.
 
 Ends of episodes are the buffer's own: behind a time limit values go on, and with them those of the bonus.
 """
@@ -21,13 +21,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
 from ex2.arrays import Array
-from ex2.batch import mapped
+from ex2.batch import Batch, mapped
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import Explorer
+from ex2.explorer import Explorer, seems_finite
 
 try:
     from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
@@ -39,7 +38,7 @@ except ModuleNotFoundError as error:
 
 
 class BonusReplayBuffer(ReplayBuffer):
-    """A replay buffer that learns with an explorer as transitions arrive, and rates them with it when they are drawn.
+    """A replay buffer that tells an explorer what arrives, and rates transitions with it when they are drawn.
 
     `BonusCallback` puts one in place of the model's own. Pickled (`model.save_replay_buffer`), it holds the transitions only;
     `BonusCallback.save` keeps the bonus.
@@ -48,6 +47,8 @@ class BonusReplayBuffer(ReplayBuffer):
     explorer: Explorer | None = None
     normalizer: VecNormalize | None = None
     """What rewards are normalised by when they are drawn; their scale is that of what the agent hears."""
+    arrived: list[tuple[Any, ...]]
+    """What the explorer was not told yet: some steps at once cost less than each for itself."""
 
     def add(
         self,
@@ -59,33 +60,47 @@ class BonusReplayBuffer(ReplayBuffer):
         infos: list[dict[str, Any]],
     ) -> None:
         super().add(obs, next_obs, action, reward, done, infos)
+        if self.explorer is not None:
+            self.arrived.append((obs, next_obs, action, reward, done, infos))
+            if not seems_finite(next_obs):  # to be named before a policy stumbles over it
+                self.tell()
+            elif len(self.arrived) * len(reward) >= self.explorer.gather:  # in one long rollout, or without a callback
+                self.tell()
+                self.explorer.learn()
+
+    def tell(self) -> None:
+        """Tells the explorer what has arrived since the last time."""
         if self.explorer is None:
             return
-        truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
-        heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
-        self.explorer.step(obs, self._unscaled(action), next_obs, heard, done.astype(bool) & ~truncated, truncated)
-        self.explorer.learn()
+        for obs, next_obs, action, reward, done, infos in self.arrived:
+            terminated = truncated = done.astype(bool)
+            if True in terminated.tolist():
+                truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+                terminated = terminated & ~truncated
+            heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
+            self.explorer.step(obs, self._unscaled(action), next_obs, heard, terminated, truncated, copy=False)
+        self.arrived.clear()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Transitions as the buffer draws them, with the bonus of now in their rewards."""
         if self.explorer is None:
             return super().sample(batch_size, env)
         drawn: Any = super().sample(batch_size)
-        before, after = (mapped(lambda x: x.cpu().numpy(), some) for some in (drawn.observations, drawn.next_observations))
         rewards = drawn.rewards.cpu().numpy()
         if env is not None:
             rewards = env.normalize_reward(rewards)
-        actions = self._unscaled(drawn.actions.cpu().numpy())
-        batch = self.explorer.batch(self._shaped_as(before), actions, self._shaped_as(after))
-        shaped = self.explorer.rate(batch, rewards.reshape(1, -1))
-        heard = self._sent((shaped.rewards + shaped.bonuses).reshape(-1, 1).astype(np.float32))
-        if env is None:
-            return type(drawn)(drawn.observations, drawn.actions, drawn.next_observations, drawn.dones, heard)
-        seen = (mapped(self._sent, env.normalize_obs(some)) for some in (before, after))
-        return type(drawn)(next(seen), drawn.actions, next(seen), drawn.dones, heard)
+        shaped = self.explorer.rate(lambda: self._batch(drawn), rewards.reshape(1, -1))
+        heard = self.to_torch((shaped.rewards + shaped.bonuses).reshape(-1, 1).astype(np.float32))
+        before, after = drawn.observations, drawn.next_observations
+        if env is not None:
+            before, after = (mapped(self.to_torch, env.normalize_obs(_arrays(some))) for some in (before, after))
+        return type(drawn)(before, drawn.actions, after, drawn.dones, heard)
 
-    def _sent(self, array: Array) -> torch.Tensor:
-        return self.to_torch(array)
+    def _batch(self, drawn: Any) -> Batch:
+        """A sample as what the bonus sees."""
+        assert self.explorer is not None
+        before, after = (self._shaped_as(_arrays(some)) for some in (drawn.observations, drawn.next_observations))
+        return self.explorer.batch(before, self._unscaled(drawn.actions.cpu().numpy()), after)
 
     def _shaped_as(self, observations: Any) -> Any:
         """Observations [B, ...] in the shape of their space: a buffer gives numbers a dimension."""
@@ -104,11 +119,15 @@ class BonusReplayBuffer(ReplayBuffer):
         return actions
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("explorer", "normalizer")}
+        return {name: value for name, value in vars(self).items() if name not in ("explorer", "normalizer", "arrived")}
 
 
 class BonusDictReplayBuffer(BonusReplayBuffer, DictReplayBuffer):
     """The same of Dict observations."""
+
+
+def _arrays(observations: Any) -> Any:
+    return mapped(lambda values: values.cpu().numpy(), observations)
 
 
 def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecNormalize | None) -> BonusReplayBuffer:
@@ -123,5 +142,5 @@ def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecN
         held, kind = vars(buffer), kinds[type(buffer)]
         buffer = kind.__new__(kind)
         vars(buffer).update(held)
-    buffer.explorer, buffer.normalizer = explorer, normalizer
+    buffer.explorer, buffer.normalizer, buffer.arrived = explorer, normalizer, []
     return buffer

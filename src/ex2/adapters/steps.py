@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,8 @@ class StepShaper:
         self.metrics = reported(shaped.metrics)
         return Shaped(shaped.rewards, shaped.bonuses, self.metrics)
 
-    def again(self, batch: Batch, rewards: Array) -> Shaped:
-        """What is learned now from transitions that were shown before; changes nothing."""
+    def again(self, batch: Batch | Callable[[], Batch], rewards: Array) -> Shaped:
+        """What is learned now from transitions that were shown before; changes nothing (`ex2.shaping.Shaper.again`)."""
         return self.shaper.again(batch, rewards)
 
     def state_dict(self) -> dict[str, Any]:

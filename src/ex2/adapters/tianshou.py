@@ -7,6 +7,7 @@ the environment's rewards, and what was novel once loses its bonus as it becomes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,12 @@ def plain(observations: Any) -> Any:
     return observations
 
 
+def check_rewards(rewards: Array) -> None:
+    """Refuses those of several agents."""
+    if rewards.ndim != 1:
+        raise UsageError(f"Rewards have the shape {rewards.shape}: bonuses take one reward a step, of one agent.")
+
+
 class BonusMixin:
     """What both wrappers do: build the bonus, count the training's steps, save and load."""
 
@@ -76,6 +83,12 @@ class BonusMixin:
         self.shaper = StepShaper(bonus, weight, gamma, space, policy.action_space, episode_counts=episode_counts, **settings)
         self.lr_schedulers = wrapped.lr_schedulers  # Tianshou steps those of the outermost algorithm only
 
+    def train(self, mode: bool = True) -> Any:
+        """As of any module, but the policy, which the wrapped algorithm holds as well, is told once."""
+        self.training = mode
+        self.wrapped_algorithm.train(mode)  # type: ignore[attr-defined]
+        return self
+
     def create_trainer(self, params: Any) -> Any:
         """Takes the length of the training from the trainer's parameters, unless it was said."""
         if self.shaper.total_steps is None:
@@ -84,13 +97,15 @@ class BonusMixin:
 
     def transitions(self, buffer: ReplayBuffer, batch: Any, indices: Array, related: bool = True) -> Batch:
         """Transitions of a buffer: stretch behind stretch, or, if they are not related, each for itself."""
-        if batch.rew.ndim != 1:
-            raise UsageError(f"Rewards have the shape {batch.rew.shape}: bonuses take one reward a step, of one agent.")
+        check_rewards(batch.rew)
         action = self.policy.map_action(batch.act)  # type: ignore[attr-defined]
         obs, after, terminated = plain(batch.obs), plain(batch.obs_next), batch.terminated.astype(bool)
+        kept = not buffer.options["ignore_obs_next"]
+        if kept and not related:
+            return side_by_side(obs, action, after, terminated)
         following = buffer.next(indices)
         # Where next observations are not kept, there is none behind the last transition of an episode.
-        mask = following != indices if buffer.options["ignore_obs_next"] else None
+        mask = None if kept else following != indices
         if not related:
             return side_by_side(obs, action, after, terminated, mask)
         ends = np.append(following[:-1] != indices[1:], True) | batch.truncated.astype(bool)
@@ -165,17 +180,17 @@ class Relabelled:
         self, buffer: ReplayBuffer, batch: Any, indices: Array, wrapper: BonusOffPolicyWrapper, rewards: Array
     ) -> None:
         self.buffer, self.wrapper, self.rew = buffer, wrapper, rewards
-        self.relabel(batch, indices)
+        self.relabel(batch.rew, indices, lambda: batch)
 
-    def relabel(self, batch: Any, indices: Array) -> None:
-        shaped = self.wrapper.shaper.again(
-            self.wrapper.transitions(self.buffer, batch, indices, related=False), batch.rew[None]
-        )
+    def relabel(self, rewards: Array, indices: Array, batch: Callable[[], Any]) -> None:
+        check_rewards(rewards)
+        transitions = self.wrapper.transitions
+        shaped = self.wrapper.shaper.again(lambda: transitions(self.buffer, batch(), indices, related=False), rewards[None])
         self.rew[indices] = (shaped.rewards + shaped.bonuses)[0]
 
     def next(self, index: Array) -> Array:
-        following = self.buffer.next(index)
-        self.relabel(self.buffer[following], following)
+        following: Array = self.buffer.next(index)
+        self.relabel(self.buffer.rew[following], following, lambda: self.buffer[following])
         return following
 
     def __getitem__(self, index: Any) -> Any:
@@ -231,13 +246,16 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         parts = list(getattr(buffer, "buffers", [buffer]))
         before = self.shown if len(self.shown) == len(parts) else [(0, 0)] * len(parts)
         now = [(int(part.last_index[0]), len(part)) for part in parts]
-        arrived = []
-        for part, offset, (ended, held), (last, count) in zip(parts, buffer.subbuffer_edges, before, now, strict=False):
-            fresh = count if not held or count < held else (last - ended) % part.maxsize
-            arrived.append(offset + (last - np.arange(fresh)[::-1]) % part.maxsize)
-        indices = np.concatenate(arrived)
-        if len(indices) < min(self.gather, buffer.maxsize // 2):
+        fresh = [
+            count if not held or count < held else (last - ended) % part.maxsize
+            for part, (ended, held), (last, count) in zip(parts, before, now, strict=True)
+        ]
+        if sum(fresh) < min(self.gather, buffer.maxsize // 2):
             return
+        stretches = zip(parts, buffer.subbuffer_edges, now, fresh, strict=False)
+        indices = np.concatenate(
+            [offset + (last - np.arange(count)[::-1]) % part.maxsize for part, offset, (last, _), count in stretches]
+        )
         batch = buffer[indices]
         self.shaper.observe(self.transitions(buffer, batch, indices), batch.rew[:, None])
         self.shown = now

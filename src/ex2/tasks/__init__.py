@@ -32,9 +32,11 @@ class Task:
     """Whether its environments can be saved and restored to the bit, in the middle of an episode."""
     paper: dict[str, float] = field(default_factory=dict)
     """The paper's scores (Table 1), by bonus."""
+    solved_at: float | None = None
+    """The score from which on we call it solved."""
 
 
-def _atari(game: str, summary: str, **paper: float) -> Task:
+def _atari(game: str, summary: str, solved_at: float, **paper: float) -> Task:
     return Task(
         env_id=f"ex2/{game.capitalize()}-v0",
         module="ex2.tasks.atari",
@@ -45,6 +47,7 @@ def _atari(game: str, summary: str, **paper: float) -> Task:
         arguments={"game": game},
         exact=False,
         paper=paper,
+        solved_at=solved_at,
     )
 
 
@@ -57,6 +60,7 @@ TASKS = {
         extra="mujoco",
         needs="mujoco",
         paper={"k-exemplar": -104.2, "amortized": -132.2, "vime": -135.5, "kde": -117.5, "histogram": -69.6, "none": -175.6},
+        solved_at=-70.0,
     ),
     "sparse-maze": Task(
         env_id="ex2/SparseMaze-v0",
@@ -66,6 +70,7 @@ TASKS = {
         extra="mujoco",
         needs="mujoco",
         arguments={"sparse": True},
+        solved_at=0.9,
     ),
     "cheetah": Task(
         env_id="ex2/SparseHalfCheetah-v0",
@@ -75,6 +80,7 @@ TASKS = {
         extra="mujoco",
         needs="mujoco",
         paper={"k-exemplar": 3.56, "amortized": 173.2, "vime": 98.0, "simhash": 0.5, "kde": 0.0, "none": 0.0},
+        solved_at=173.2,
     ),
     "gather": Task(
         env_id="ex2/SwimmerGather-v0",
@@ -84,6 +90,7 @@ TASKS = {
         extra="mujoco",
         needs="mujoco",
         paper={"k-exemplar": 0.228, "amortized": 0.240, "vime": 0.196, "simhash": 0.258, "kde": 0.098, "none": 0.0},
+        solved_at=0.24,
     ),
     "doom": Task(
         env_id="ex2/DoomMyWayHomePlus-v0",
@@ -94,15 +101,16 @@ TASKS = {
         needs="vizdoom",
         exact=False,
         paper={"k-exemplar": 0.740, "amortized": 0.788, "vime": 0.443, "simhash": 0.331, "kde": 0.195, "none": 0.250},
+        solved_at=0.9,
     ),
     "freeway": _atari(
-        "freeway", "a chicken across ten lanes of cars (4 frames, grey 42x42)", amortized=33.3, simhash=33.5, none=16.5
+        "freeway", "a chicken across ten lanes of cars (4 frames, grey 42x42)", 33.3, amortized=33.3, simhash=33.5, none=16.5
     ),
     "frostbite": _atari(
-        "frostbite", "floes to jump on, an igloo (4 frames, grey 42x42)", amortized=4901.0, simhash=5214.0, none=2869.0
+        "frostbite", "floes to jump on, an igloo (4 frames, grey 42x42)", 4901.0, amortized=4901.0, simhash=5214.0, none=2869.0
     ),
     "venture": _atari(
-        "venture", "rooms with treasures and monsters (4 frames, grey 42x42)", amortized=900.0, simhash=445.0, none=121.0
+        "venture", "rooms with treasures and monsters (4 frames, grey 42x42)", 900.0, amortized=900.0, simhash=445.0, none=121.0
     ),
 }
 

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 from ex2.arrays import Array
 from ex2.errors import UsageError
+from ex2.tasks.cores import cores
 from ex2.tasks.rules import check_actions, check_order, check_over, chosen, drawable, metadata, seeds_for
 from ex2.tasks.single import Single
 
@@ -58,7 +59,7 @@ class Atari(AtariVectorEnv):
         super().__init__(
             game,
             num_envs,
-            num_threads=threads,
+            num_threads=threads or min(num_envs, cores()),
             max_num_frames_per_episode=episode_steps * FRAMES,
             repeat_action_probability=sticky,
             autoreset_mode=AutoresetMode.SAME_STEP if same_step else AutoresetMode.NEXT_STEP,

@@ -9,7 +9,6 @@ number of threads, before and after a checkpoint.
 from __future__ import annotations
 
 import abc
-import os
 import sys
 from functools import partial
 from typing import Any
@@ -23,16 +22,12 @@ from mujoco.rollout import Rollout
 
 from ex2.arrays import Array
 from ex2.errors import UsageError
+from ex2.tasks.cores import cores
 from ex2.tasks.rules import check_order, check_over, chosen, last_observations, metadata, seeds_for
 from ex2.tasks.single import Single
 
 CONTROL = mujoco.mjtState.mjSTATE_CTRL.value
 THREAD_WORK = 128  # evaluations of the physics: with fewer, waking a thread costs more than it saves
-
-
-def cores() -> int:
-    """That this process may run on, which under `taskset` or in a set of processors are not all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class MujocoTask(abc.ABC):

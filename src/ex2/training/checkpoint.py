@@ -3,7 +3,7 @@
 A checkpoint is written beside the old one and then put in its place, so a full disk or a killed process leaves the last good
 one as it was. A digest in the header covers all of it: a changed bit is found. The one before it is kept, for that case.
 
-Large arrays are packed, if that makes them smaller by a tenth (results/checkpoints.md). Rows that recur are written once; of
+Large arrays are packed, if that makes them smaller by a tenth (docs/results.md). Rows that recur are written once; of
 the others each byte is taken less the one some places before it (the pixel above, the colour before), where that helps; zstd
 does the rest. What comes back is exact to the bit.
 """

@@ -41,6 +41,7 @@ class Config(RunSettings):
     preset: str = setting("default", "Where its settings come from: ours, or those that the paper published.", among=PRESETS)
     seed: int = setting(0, "Of everything random.", least=0)
     device: str = setting("cpu", "Where networks run: cpu, cuda, cuda:N.")
+    workers: int = setting(0, "Ray workers that share the environments; 0 for none, all in this process.", least=0, most=10_000)
     actor_of: str = setting("", "The folder of a run whose actor this one began with; critic and bonus begin anew.")
     task_settings: dict[str, Any] = setting(MISSING, "What environments are made with.")
     policy: PolicySettings = setting(MISSING, "The networks.")
@@ -56,6 +57,9 @@ class Config(RunSettings):
             raise UsageError(f"{steps} is more than an iteration can hold: 10^8 steps.")
         if self.groups > self.num_envs:
             raise UsageError(f"groups={self.groups} is more than there are environments, num_envs={self.num_envs}.")
+
+        if self.workers > self.num_envs:
+            raise UsageError(f"workers={self.workers} is more than there are environments, num_envs={self.num_envs}.")
 
     @property
     def iteration_steps(self) -> int:

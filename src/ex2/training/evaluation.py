@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from ex2.arrays import Array
 from ex2.errors import UsageError
 from ex2.tasks import find_task
 from ex2.training.environments import environments, vector_env
@@ -44,23 +45,30 @@ def evaluate(
 
 
 def play(
-    env: VectorEnv[Any, Any, Any], act: Callable[[Any], Any], episodes: int, seed: int, video: str | Path | None = None
+    env: VectorEnv[Any, Any, Any],
+    act: Callable[[Any], Any],
+    episodes: int,
+    seed: int,
+    video: str | Path | None = None,
+    keep: Callable[[Array], None] | None = None,
+    most: int | None = None,
 ) -> list[float]:
-    """The returns of `episodes` episodes, as many at once as there are environments; the first one is filmed.
+    """The returns of `episodes` episodes, as many at once as there are environments; the first one is filmed, in a file or by
+    `keep`, which is given each of its pictures. After `most` steps it stops: of what has not ended by then, the return so far.
 
     Environment i plays episodes i, i + n, i + 2n ...: short episodes do not come first, and are not counted more often.
     """
-    if video and "rgb_array" not in env.metadata.get("render_modes", ()):
+    if (video or keep) and "rgb_array" not in env.metadata.get("render_modes", ()):
         raise UsageError("This environment cannot be drawn (it has no render mode 'rgb_array'): leave the video out.")
     with Film(video, env.metadata.get("render_fps", 30)) if video else contextlib.nullcontext() as film:
         observation, _ = env.reset(seed=seed)
         returns: dict[int, float] = {}
-        following, running = np.arange(env.num_envs), np.zeros(env.num_envs)
-        while len(returns) < episodes:
-            if film and 0 not in returns:
-                film.add(_first_picture(env))
+        following, running, steps = np.arange(env.num_envs), np.zeros(env.num_envs), 0
+        while len(returns) < episodes and (most is None or steps < most):
+            if (film or keep) and 0 not in returns:
+                (film.add if film else keep)(_first_picture(env))  # type: ignore[misc]
             observation, reward, terminated, truncated, infos = env.step(act(observation))
-            running += reward
+            running, steps = running + reward, steps + 1
             died = infos.get("died", np.zeros(env.num_envs, bool))  # cut short by a crash: played again
             for index in np.flatnonzero(terminated | truncated):
                 if not died[index]:
@@ -68,7 +76,8 @@ def play(
                     following[index] += env.num_envs
                 running[index] = 0.0
             returns = {number: value for number, value in returns.items() if number < episodes}
-        return [returns[number] for number in range(episodes)]
+        returns = dict(zip(following.tolist(), running.tolist(), strict=True)) | returns
+        return [returns.get(number, 0.0) for number in range(episodes)]
 
 
 def _first_picture(env: VectorEnv[Any, Any, Any]) -> Any:

@@ -15,6 +15,10 @@ from ex2.training.files import writing
 ATTEMPTS = 3
 
 
+class Locked(UsageError):
+    """Another process trains in the folder."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds the folder while a training writes to it; whoever holds it already is named.
@@ -41,7 +45,7 @@ def locked(folder: Path) -> Iterator[None]:
                 if holder or attempt == ATTEMPTS - 1:  # else it has let go meanwhile
                     named = holder or "another process"
                     words = f"{folder} is being trained by {named}: wait for it to end, or stop it with Ctrl-C there."
-                    raise UsageError(words) from None
+                    raise Locked(words) from None
         yield
     finally:
         os.close(handle)

@@ -19,13 +19,15 @@ from ex2.bonus import Bonus, make_bonus
 from ex2.errors import UsageError
 from ex2.networks import seeded
 from ex2.shaping import Shaper
-from ex2.tasks import find_task
+from ex2.tasks import find_task, task_map
+from ex2.training import workers
 from ex2.training.config import Config, Seeds, algorithm_of
 from ex2.training.environments import groups_of
 from ex2.training.metrics import Row
 from ex2.training.policy import Policy
 from ex2.training.returns import Stream, advantages, explained_variance, values_of
 from ex2.training.rollout import Collector
+from ex2.training.snapshots import Visits
 from ex2.training.spaces import pack_space
 
 LEARNED = ("policy", "algorithm", "bonus", "shaper", "stream")  # parts of a state
@@ -36,19 +38,22 @@ class Diverged(UsageError):
 
 
 class Trainer:
-    """One run in memory: environments, agent and bonus."""
+    """One run in memory: environments, agent and bonus. Workers, if it has any, are of the Ray cluster at an address."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, address: str | None = None) -> None:
         self.config, self.steps = config, 0
         self.seconds = self.bonus_seconds = 0.0
-        seeds = Seeds.of(config.seed)
+        seeds, arena = Seeds.of(config.seed), task_map(config.task) if config.snapshots else None
+        self.visits = None if arena is None else Visits(arena)
         self.generator = torch.Generator().manual_seed(seeds.algorithm)
-        envs = groups_of(config)
+        envs: Any = workers.start(config, address) if config.workers else groups_of(config)
+        kind = workers.Workers if config.workers else Collector
         try:
-            self.policy = build_policy(config, envs[0].single_observation_space, envs[0].single_action_space)
+            self.spaces = envs[0].single_observation_space, envs[0].single_action_space
+            self.policy = build_policy(config, *self.spaces)
             self.algorithm = algorithm_of(config.algo)(self.policy, config.algo_settings, self.generator)
-            self.bonus = build_bonus(config, envs[0].single_observation_space, envs[0].single_action_space)
-            self.collector = Collector(
+            self.bonus = build_bonus(config, *self.spaces)
+            self.collector = kind(
                 envs,
                 self.policy,
                 seed=seeds.environment,
@@ -56,6 +61,7 @@ class Trainer:
                 apart=limit if (limit := episode_steps(config)) >= 2 * config.rollout_steps else 0,
                 clip_reward=config.clip_reward,
                 stack=config.stack,
+                places=None if arena is None else arena.places,
             )
         except BaseException:
             for env in envs:
@@ -75,10 +81,14 @@ class Trainer:
         torch.set_num_threads(1)  # the other cores are the environments'
         rollout = self.collector.collect(max(min(config.rollout_steps, left), 1))
         torch.set_num_threads(config.threads)
+        if self.collector.anew:
+            self.shaper.restart()
         progress = self.steps / config.steps  # before the batch: a training of one iteration has a bonus, too
         self.steps += rollout.rewards.size
 
         shaped = self.shaper(rollout.batch, rollout.rewards, progress)
+        if self.visits is not None and rollout.places is not None:
+            self.visits.add(rollout.places, self.shaper.scores_of(shaped))
         rewards = shaped.rewards - config.entropy * rollout.log_probs
         if self.stream is None:
             rewards = rewards + shaped.bonuses
@@ -113,9 +123,8 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""
-        spaces = {"observation": self.policy.observation_space, "action": self.collector.groups[0].env.single_action_space}
         state = {
-            "spaces": {name: pack_space(space) for name, space in spaces.items()},
+            "spaces": {name: pack_space(space) for name, space in zip(("observation", "action"), self.spaces, strict=True)},
             "algorithm": self.algorithm.state_dict(),  # first: it waits for what goes on of an update
             "policy": self.policy.state_dict(),
             "bonus": self.bonus.state_dict(),
@@ -123,6 +132,7 @@ class Trainer:
             "stream": self.stream.state_dict() if self.stream else None,
             "collector": self.collector.state(find_task(self.config.task).exact),
             "generator": self.generator.get_state(),
+            "visits": None if self.visits is None else self.visits.state_dict(),
             "steps": self.steps,
             "seconds": self.seconds,
             "bonus_seconds": self.bonus_seconds,
@@ -144,6 +154,8 @@ class Trainer:
         if self.stream:
             self.stream.load_state_dict(state["stream"])
         self.collector.load_state(state["collector"])
+        if self.visits is not None and state.get("visits") is not None:
+            self.visits.load_state_dict(state["visits"])
         self.generator.set_state(state["generator"])
         self.steps, self.seconds, self.bonus_seconds = state["steps"], state["seconds"], state["bonus_seconds"]
         if not find_task(self.config.task).exact:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from ex2.arrays import Array
 from ex2.shaping import discounted
-from ex2.training.rollout import Observations, Rollout
+from ex2.training.rollout import Rollout
+from ex2.training.seen import Observations
 
 STREAM_EPOCHS, STREAM_BATCH, STREAM_RATE = 4, 500, 1e-3  # of the critic of a stream that does not end
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
-from torch import Tensor, nn
+from torch import Tensor
 
 from ex2.arrays import Array
 from ex2.batch import Batch
@@ -24,46 +24,10 @@ from ex2.errors import UsageError
 from ex2.tasks.rules import last_observations
 from ex2.training.acting import Acting
 from ex2.training.policy import Policy
+from ex2.training.seen import Observations, Seen, SeenFrames
 
 SCORE_EPISODES = 20
 """A score is the mean return, without any bonus, of this many last episodes."""
-AT_ONCE = {"cpu": 1_500_000, "cuda": 200_000_000}
-"""Numbers in the observations that go through a network at once, by device: a processor does more in its caches."""
-
-
-class Observations:
-    """The observations of a rollout by their rows in [T * N], on the device, as a network sees them when asked for.
-
-    Stacks of frames are held as a pool [P, height, width] with each frame once, and where a stack's frames lie in it.
-    """
-
-    def __init__(self, held: Tensor, see: Callable[[Tensor], Tensor], frames: Tensor | None = None) -> None:
-        self.held, self.frames, self._see = held, frames, see
-        numbers = math.prod(held.shape[1:]) * (1 if frames is None else math.prod(frames.shape[1:]))
-        self._at_once = max(AT_ONCE.get(held.device.type, AT_ONCE["cpu"]) // max(numbers, 1), 1)
-
-    def __len__(self) -> int:
-        return len(self.held)
-
-    def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """As a network sees them."""
-        some = self.held[rows]
-        return self._see(some if self.frames is None else self.frames[some])
-
-    def chunks(self, rows: Tensor | None = None) -> Iterator[tuple[Tensor | slice, Tensor]]:
-        """As many rows at once as a network should see, and their observations; all of them by default."""
-        if rows is None:
-            for start in range(0, len(self), self._at_once):
-                part = slice(start, min(start + self._at_once, len(self)))
-                yield part, self[part]
-        else:
-            for some in rows.split(self._at_once):
-                yield some, self[some]
-
-    @torch.no_grad()
-    def through(self, network: nn.Module) -> Tensor:
-        """What a network makes of all of them."""
-        return torch.cat([network(seen) for _, seen in self.chunks()])
 
 
 @dataclass(frozen=True)
@@ -86,98 +50,46 @@ class Rollout:
     """[N, ...]: the observations that the rollout ended with, as a network sees them."""
     cut: Tensor | None
     """[M, ...]: the last observations of episodes that a time limit cut short, in the order of `batch.truncated`."""
+    places: Array | None = None
+    """[T, N, axes]: where on the task's map each step led to, if the collector was told how to see it."""
 
 
-class Seen:
-    """What T steps of N environments show, as it comes in: in main memory, and on the device that networks run on."""
+class Steps:
+    """T steps of N environments, as they come in: all that a rollout is made of."""
 
-    def __init__(self, steps: int, count: int, like: Array, device: torch.device) -> None:
-        self.steps, self.device = steps, device
-        self.host = np.zeros((steps + 1, count, *like.shape[1:]), like.dtype)
-        self.held = torch.from_numpy(self.host)
-        if device.type != "cpu":
-            self.held = torch.zeros_like(self.held, device=device)
-        self._steps = self.held.unbind(0)
-        self.finals: list[tuple[int, Array, Array]] = []
+    def __init__(self, seen: Seen) -> None:
+        shape = seen.steps, seen.host.shape[1]
+        self.seen, self.rewards = seen, np.zeros(shape, np.float32)
+        self.terminated, self.truncated = np.zeros(shape, bool), np.zeros(shape, bool)
+        self.episodes: list[tuple[int, int, float]] = []  # step, environment and return of those that ended and count
+        self.actions = self.parameters = torch.zeros(0)  # [T * N, ...], when all steps are taken
+        self.places: Array | None = None  # [T, N, axes], of a collector that sees them
 
-    def put(self, step: int, where: slice, observation: Array, begun: Array) -> None:
-        """The observations that a step begins with, and which of them are the first of an episode."""
-        self.host[step, where] = observation
-        if self.device.type != "cpu":
-            self.held[step, where] = torch.from_numpy(self.host[step, where]).to(self.device, non_blocking=True)
+    def put_places(self, steps: int | slice, where: slice, places: Array) -> None:
+        """Where on a map steps of some environments led to, [..., axes]."""
+        if self.places is None:
+            self.places = np.zeros((*self.rewards.shape, places.shape[-1]), np.float32)
+        self.places[steps, where] = places
 
-    def now(self, step: int, where: slice) -> Tensor:
-        """Observations [n, ...] on the device, the newest of these environments."""
-        return self._steps[step][where]
-
-    def end(self, step: int, indices: Array, final: Array) -> None:
-        """The last observations of episodes that ended with a step, [M, ...]."""
-        self.finals.append((step, indices, final))
-
-    def cut(self, truncated: Array) -> Array | None:
-        """The last observations of episodes that a time limit cut short, in the order of `truncated` [T, N]."""
-        found = [final[truncated[step, indices]] for step, indices, final in self.finals]
-        return np.concatenate(found) if found and truncated.any() else None
-
-    def observations(self, see: Callable[[Tensor], Tensor]) -> Observations:
-        return Observations(self.held[:-1].flatten(0, 1), see)
-
-    def states(self) -> tuple[Array, Array]:
-        """What each step began with and what it led to, [T, N, ...], as a bonus sees them."""
-        states = self.host
-        if not self.finals:
-            return states[:-1], states[1:]
-        after = states[1:].copy()
-        for step, indices, final in self.finals:
-            after[step, indices] = final if final.shape[1:] == after.shape[2:] else final[:, -1:]
-        return states[:-1], after
-
-
-class SeenFrames(Seen):
-    """The same for stacks of frames [frames, height, width] of which each step adds one, the newest last: each is held once."""
-
-    def __init__(self, steps: int, count: int, like: Array, device: torch.device) -> None:
-        super().__init__(steps, count, like[:, -1:], torch.device("cpu"))  # the pool of frames goes to the device as a whole
-        self.device, self.stack, self.like = device, like.shape[1], like
-        self.older = np.zeros((self.stack - 1, count, *like.shape[2:]), like.dtype)  # frames before the first step's newest
-        self.begun: list[tuple[int, Array, Array]] = []  # step, environments, and their frames before the newest
-        self.newest: dict[int, Tensor] = {}
-
-    def put(self, step: int, where: slice, observation: Array, begun: Array) -> None:
-        self.host[step, where] = observation[:, -1:]
-        if step == 0:
-            self.older[:, where] = observation[:, :-1].swapaxes(0, 1)
-        elif begun.any():
-            indices = np.flatnonzero(begun)
-            self.begun.append((step, where.start + indices, observation[indices, :-1]))
-        self.newest[where.start] = torch.as_tensor(observation, device=self.device)
-
-    def now(self, step: int, where: slice) -> Tensor:
-        if where.stop - where.start == self.host.shape[1]:
-            return torch.cat([self.newest[start] for start in sorted(self.newest)])
-        return self.newest[where.start]
-
-    def observations(self, see: Callable[[Tensor], Tensor]) -> Observations:
-        steps, count, stack = self.steps, self.host.shape[1], self.stack
-        timeline = (stack - 1 + steps) * count  # older frames, then the newest of each step
-        at = np.arange(steps)[:, None, None] + np.arange(stack)
-        places = at * count + np.arange(count)[None, :, None]  # [T, N, frames]
-        begun = [(step, indices, frames) for step, indices, frames in self.begun if step < steps]
-        extra = (
-            np.concatenate([frames for _, _, frames in begun]) if begun else self.older[:0, :0].reshape(0, *self.like.shape[2:])
+    @torch.no_grad()
+    def rollout(self, policy: Policy) -> Rollout:
+        """With what the actor says of them; their observations are as `policy` sees them."""
+        seen, shape = self.seen, self.rewards.shape
+        drawn, old = self.actions, self.parameters
+        cut, taken = seen.cut(self.truncated), policy.actions.to_env(drawn.cpu().numpy())
+        before, after = seen.states()
+        return Rollout(
+            observations=seen.observations(policy.see),
+            actions=drawn,
+            parameters=old,
+            batch=Batch.of(before, taken.reshape(*shape, *drawn.shape[1:]), after, self.terminated, self.truncated),
+            rewards=self.rewards,
+            log_probs=policy.actions.log_prob(old, drawn).cpu().numpy().reshape(shape),
+            ends=self.terminated | self.truncated,
+            last=policy.see(seen.now(seen.steps, slice(0, shape[1]))),
+            cut=None if cut is None else policy.see(torch.as_tensor(cut, device=policy.device)),
+            places=self.places,
         )
-        if begun:
-            step = np.concatenate([np.full(len(indices), step) for step, indices, _ in begun])
-            env = np.concatenate([indices for _, indices, _ in begun])
-            first = timeline + np.arange(len(step)) * (stack - 1)
-            for since in reversed(range(stack - 1)):  # steps since it began; a later beginning overrides an earlier one
-                there = step + since < steps
-                own = stack - 1 - since  # frames that are still of its first stack
-                places[step[there] + since, env[there], :own] = first[there, None] + since + np.arange(own)
-        frames = [self.older, self.host[:-1, :, 0]]
-        pool = np.concatenate([part.reshape(-1, *self.like.shape[2:]) for part in (*frames, extra)])
-        held = torch.as_tensor(places.reshape(-1, stack), device=self.device)
-        return Observations(held, see, torch.as_tensor(pool, device=self.device))
 
 
 class Group:
@@ -211,7 +123,11 @@ class Collector:
             are not all at the same point of an episode for ever: a rollout would then show nothing but beginnings, or ends.
         clip_reward: whether the agent learns from rewards clipped to [-1, 1]; episodes' returns are of the rewards as they are.
         stack: frames in an observation, [frames, height, width], the newest last; the bonus sees that one.
+        first, total: the number of the first of these environments and of all there are, where others are elsewhere.
+        places: (observations, infos) -> where on a map the environments are, [N, axes]; as a `Map` has it.
     """
+
+    anew = False  # whether episodes were lost, so that a rollout does not go on where the one before ended
 
     def __init__(
         self,
@@ -223,16 +139,20 @@ class Collector:
         apart: int = 0,
         clip_reward: bool = False,
         stack: int = 1,
+        first: int = 0,
+        total: int | None = None,
+        places: Callable[[Array, dict[str, Any]], Array] | None = None,
     ) -> None:
         for env in envs:
             mode = env.metadata.get("autoreset_mode")
             if mode is not AutoresetMode.SAME_STEP:
                 raise UsageError(f"{env} has the autoreset mode {mode}: training needs AutoresetMode.SAME_STEP.")
-        self.policy, self.clip_reward, self.stack = policy, clip_reward, stack
+        self.policy, self.clip_reward, self.stack, self.places = policy, clip_reward, stack, places
         self.acting = Acting(policy)
         self.generator = generator
         self.episodes: deque[float] = deque(maxlen=SCORE_EPISODES)
         self.count = sum(env.num_envs for env in envs)
+        self.first, self.total = first, total or self.count
         self._pool = ThreadPoolExecutor(len(envs), thread_name_prefix="group") if len(envs) > 1 else None
         self.groups: list[Group] = []
         for env in envs:
@@ -245,56 +165,48 @@ class Collector:
     def begin(self, seed: int) -> None:
         """Begins all episodes: environment i has the seed + i."""
         for group in self.groups:
-            group.observation, _ = group.env.reset(seed=seed + group.where.start)
+            group.observation, _ = group.env.reset(seed=seed + self.first + group.where.start)
             if group.observation.dtype.kind == "f":
                 self._refuse(group.observation, "first observation", np.arange(group.where.start, group.where.stop), 0)
         self.returns[:] = 0.0
         # Steps until an environment's first episode is cut short; 0 or less where none is to be any more.
-        self.cut_in = self.apart * np.arange(self.count) // self.count
+        self.cut_in = self.apart * (self.first + np.arange(self.count)) // self.total
 
     @property
     def score(self) -> float:
         return float(np.mean(self.episodes)) if self.episodes else float("nan")
 
-    @torch.no_grad()
     def collect(self, steps: int) -> Rollout:
         """A rollout of so many steps of each environment, with the policy as it is."""
-        policy, count = self.policy, self.count
+        taken = self.take(self.policy.actions.noise(steps, self.count, self.generator))
+        self.episodes.extend(value for _, _, value in taken.episodes)
+        return taken.rollout(self.policy)
+
+    @torch.no_grad()
+    def take(self, noise: Tensor) -> Steps:
+        """As many steps as there is noise for, [T, N, ...], with the policy as it is."""
+        policy, count, steps = self.policy, self.count, len(noise)
         seen = (Seen if self.stack == 1 else SeenFrames)(steps, count, self.groups[0].observation, policy.device)
-        noise = policy.actions.noise(steps, count, self.generator).to(policy.device).unbind(0)
+        taken, draws = Steps(seen), noise.to(policy.device).unbind(0)
         actions, parameters = list[Tensor](), list[Tensor]()
         self.acting.begin()
-        rewards = np.zeros((steps, count), np.float32)
-        terminated, truncated = np.zeros((steps, count), bool), np.zeros((steps, count), bool)
         for group in self.groups:
             seen.put(0, group.where, group.observation, np.ones(group.env.num_envs, bool))
         for step in range(steps):
             for group in self.groups:
                 where = group.where
                 if step:
-                    self._arrive(group, step - 1, seen, rewards, terminated, truncated)
-                chosen, outputs = self.acting(seen.now(step, where), noise[step][where])
+                    self._arrive(group, step - 1, taken)
+                chosen, outputs = self.acting(seen.now(step, where), draws[step][where])
                 group.send(policy.actions.to_env(chosen.cpu().numpy()))
                 parameters.append(outputs)
                 actions.append(chosen)
         for group in self.groups:
-            self._arrive(group, steps - 1, seen, rewards, terminated, truncated)
-        shape, drawn, old = rewards.shape, torch.cat(actions), torch.cat(parameters)
-        cut, taken = seen.cut(truncated), policy.actions.to_env(drawn.cpu().numpy())
-        before, after = seen.states()
-        return Rollout(
-            observations=seen.observations(policy.see),
-            actions=drawn,
-            parameters=old,
-            batch=Batch.of(before, taken.reshape(*shape, *drawn.shape[1:]), after, terminated, truncated),
-            rewards=rewards,
-            log_probs=policy.actions.log_prob(old, drawn).cpu().numpy().reshape(shape),
-            ends=terminated | truncated,
-            last=policy.see(seen.now(steps, slice(0, count))),
-            cut=None if cut is None else policy.see(torch.as_tensor(cut, device=policy.device)),
-        )
+            self._arrive(group, steps - 1, taken)
+        taken.actions, taken.parameters = torch.cat(actions), torch.cat(parameters)
+        return taken
 
-    def _arrive(self, group: Group, step: int, seen: Seen, rewards: Array, terminated: Array, truncated: Array) -> None:
+    def _arrive(self, group: Group, step: int, taken: Steps) -> None:
         """Takes in what the environments of a group answered to their actions."""
         observation, reward, ended, cut, infos = group.receive()
         where = group.where
@@ -302,26 +214,32 @@ class Collector:
             self._refuse(reward, "reward", np.arange(where.start, where.stop), step)
         if observation.dtype.kind == "f" and not math.isfinite(observation.sum()):
             self._refuse(observation, "observation", np.arange(where.start, where.stop), step)
-        rewards[step, where] = np.clip(reward, -1.0, 1.0) if self.clip_reward else reward
-        terminated[step, where], truncated[step, where] = ended, cut & ~ended
+        taken.rewards[step, where] = np.clip(reward, -1.0, 1.0) if self.clip_reward else reward
+        taken.terminated[step, where], taken.truncated[step, where] = ended, cut & ~ended
         done = ended | cut
         observation, infos, due = self._cut_short(group, observation, done, infos)
-        truncated[step, where] |= due
+        taken.truncated[step, where] |= due
         done = done | due
         self.returns[where] += reward
+        reached = observation
         if done.any():
             indices = np.flatnonzero(done)
             final = np.stack([infos["final_obs"][index] for index in indices])
             if final.dtype.kind == "f" and not np.isfinite(final).all():
                 self._refuse(final, "last observation of an episode", where.start + indices, step)
-            seen.end(step, where.start + indices, final)
+            taken.seen.end(step, where.start + indices, final)
+            if self.places is not None:
+                reached = observation.copy()
+                reached[indices] = final
             died = infos.get("died")  # an episode that a crash has cut short is no score
             whole = indices if died is None else indices[~np.asarray(died)[indices]]
             whole = whole[~due[whole]]
-            self.episodes.extend(self.returns[where.start + whole].tolist())
+            taken.episodes.extend((step, index, float(self.returns[index])) for index in (where.start + whole).tolist())
             self.returns[where.start + indices] = 0.0
-        seen.put(step + 1, where, observation, done)
+        taken.seen.put(step + 1, where, observation, done)
         group.observation = observation
+        if self.places is not None:
+            taken.put_places(step, where, self.places(reached, infos))
 
     def _cut_short(self, group: Group, observation: Array, done: Array, infos: dict[str, Any]) -> tuple[Array, Any, Array]:
         """Ends first episodes whose time has come; returns what the environments show then, and which ones it was."""
@@ -343,7 +261,7 @@ class Collector:
         if bad.any():  # else only their sum was too large
             index = int(np.argwhere(bad)[0][0])
             raise UsageError(
-                f"The {name} of environment {envs[index]} at step {step} of the rollout is {values[index]}: "
+                f"The {name} of environment {self.first + envs[index]} at step {step} of the rollout is {values[index]}: "
                 "environments must give finite numbers."
             )
 

@@ -25,6 +25,7 @@ from ex2.training.lock import locked
 from ex2.training.loop import Diverged, Trainer, build_bonus, build_policy
 from ex2.training.metrics import Metrics, Row, read
 from ex2.training.policy import Policy
+from ex2.training.snapshots import Snapshots
 from ex2.training.spaces import unpack_space
 
 CONFIG, CHECKPOINT, SUMMARY = "config.json", "checkpoint.safetensors", "summary.json"
@@ -100,10 +101,10 @@ class Run:
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise self._misfit(error) from None
 
-    def trainer(self) -> Trainer:
+    def trainer(self, address: str | None = None) -> Trainer:
         """The whole run in memory, environments included."""
         config, state = self.config, self._state()
-        trainer = Trainer(config)
+        trainer = Trainer(config, address)
         try:
             trainer.load_state(state)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
@@ -111,17 +112,25 @@ class Run:
             raise self._misfit(error) from None
         return trainer
 
-    def resume(self, *, steps: int | None = None, listener: Listener | None = None, previous: bool = False) -> Result:
+    def resume(
+        self,
+        *,
+        steps: int | None = None,
+        listener: Listener | None = None,
+        previous: bool = False,
+        address: str | None = None,
+    ) -> Result:
         """Goes on from the last checkpoint, exactly as if it had never stopped; games go on with fresh episodes.
 
         `steps` ends the session there instead of at the configured length, which stays what schedules run over. `previous` goes
-        on from the checkpoint before the last one, where that one is damaged.
+        on from the checkpoint before the last one, where that one is damaged. `address` is of the Ray cluster for a run with
+        workers; by default RAY_ADDRESS, or a session on this machine.
         """
         _ = self.config  # is it a run at all?
         with locked(self.folder):
             if previous:
                 self._go_back()
-            with closing(self.trainer()) as trainer:
+            with closing(self.trainer(address)) as trainer:
                 return _run(trainer, self.folder, listener, until=steps)
 
     def _state(self) -> dict[str, Any]:
@@ -166,6 +175,7 @@ def train(
     seed: int = 0,
     overrides: dict[str, Any] | None = None,
     listener: Listener | None = None,
+    address: str | None = None,
     **fields: Any,
 ) -> Result:
     """Trains an agent on a task with a bonus, and leaves a run folder behind.
@@ -178,13 +188,14 @@ def train(
         steps, seed: the length in environment steps, and the seed of everything random.
         overrides: settings on top of the preset, such as {"bonus.k": 1, "weight.start": 0.5}.
         listener: called with each iteration's metrics.
-        fields: other fields of `ex2.training.config.Config`, such as num_envs or device.
+        address: of the Ray cluster for a run with workers; by default RAY_ADDRESS, or a session on this machine.
+        fields: other fields of `ex2.training.config.Config`, such as num_envs, device or workers.
     """
     config = configure(task, bonus, algo=algo, preset=preset, steps=steps, seed=seed, overrides=overrides, **fields)
     folder = Path(out) if out is not None else Path("runs") / f"{task.replace('/', '-').replace(':', '-')}-{bonus}-{seed}"
     _check_unused(folder)
     actor = checkpoint.load(Path(config.actor_of) / CHECKPOINT)["policy"] if config.actor_of else {}
-    with closing(Trainer(config)) as trainer:
+    with closing(Trainer(config, address)) as trainer:
         if actor:
             trainer.policy.take_actor(actor, config.actor_of)
         with writing(folder, "choose another --out"):
@@ -197,9 +208,9 @@ def train(
             return _run(trainer, folder, listener)
 
 
-def resume(folder: str | Path, *, steps: int | None = None, listener: Listener | None = None, previous: bool = False) -> Result:
-    """`Run(folder).resume()`."""
-    return Run(folder).resume(steps=steps, listener=listener, previous=previous)
+def resume(folder: str | Path, **options: Any) -> Result:
+    """`Run(folder).resume(**options)`."""
+    return Run(folder).resume(**options)
 
 
 def _check_unused(folder: Path) -> None:
@@ -224,13 +235,14 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     threads = torch.get_num_threads()
     later = f"make it so, then go on with 'ex2 resume {folder}'"
     with writing(folder, later):
-        metrics = Metrics(folder, trainer.steps)
+        metrics, snapshots = Metrics(folder, trainer.steps), Snapshots(folder, trainer)
     try:
         with _stop_requests() as stop:
             while trainer.steps < min(config.steps if until is None else until, config.steps) and not stop.is_set():
                 row = trainer.iterate()
                 with writing(folder, later):
                     metrics.write(row)
+                    snapshots.take(trainer)
                 iterations += 1
                 if iterations % config.checkpoint_every == 0:
                     writer.save(folder / CHECKPOINT, trainer.state)

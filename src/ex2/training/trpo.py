@@ -24,7 +24,8 @@ from ex2.training.algorithm import Algorithm, AlgorithmSettings, Metrics, standa
 from ex2.training.distributions import Distribution
 from ex2.training.policy import Policy
 from ex2.training.returns import fit_critic, orders
-from ex2.training.rollout import Observations, Rollout
+from ex2.training.rollout import Rollout
+from ex2.training.seen import Observations
 
 SOLVED = 1e-10  # the squared residual at which conjugate gradients stop
 

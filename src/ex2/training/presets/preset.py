@@ -31,6 +31,7 @@ class RunSettings(Settings):
     checkpoint_every: int = setting(25, "Iterations between checkpoints.", least=1)
     clip_reward: bool = setting(False, "Whether the agent learns from rewards clipped to [-1, 1]; scores are not clipped.")
     stack: int = setting(1, "Frames in an observation; the bonus sees the last one.", least=1)
+    snapshots: int = setting(20, "Moments of a training that are kept on its task's map, if it has one.", least=0, most=1_000)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,98 @@
+"""A search on a real Ray Tune: the better of two settings is found, all from one seed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ex2 import UsageError
+from ex2.cluster import connected
+from ex2.lab.experiment import Experiment, experiment_of
+from ex2.lab.search import best_of, drawn, search
+
+pytestmark = pytest.mark.xdist_group("ray")  # one session, in one process
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    """One Ray for all searches of this process."""
+    with connected():
+        yield
+
+
+def small(**ranges: Any) -> Experiment:
+    """Every step that does not reach the goal costs 1: a shorter episode has the better score."""
+    values = {"tasks": ["maze"], "bonuses": ["none"], "seeds": [0, 1], "steps": 3_000, "search": ranges}
+    return experiment_of("small", values | {"set": {"num_envs": 4, "rollout_steps": 50, "algo.batch_size": 50}})
+
+
+def test_the_best_choice_is_found_and_kept_whatever_becomes_of_others(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=300)
+    experiment = small(**{"task.max_episode_steps": [0, 20, 100]})  # 0 is refused when environments are made
+    best = search(experiment, tmp_path, console=console)
+    assert best is not None
+    assert best["overrides"] == {"task.max_episode_steps": 20}
+    assert (best["score"], best["step"], len(best["tried"])) == (-20.0, 3_000, 3)
+    (failed,) = (one for one in best["tried"] if one["score"] is None)
+    assert failed["overrides"] == {"task.max_episode_steps": 0}
+    assert "max_episode_steps=0" in failed["words"]
+    assert best == json.loads((tmp_path / "best.json").read_text())
+    assert best["command"] in console.file.getvalue()
+    assert best["command"].endswith("--set algo.batch_size=50 --set task.max_episode_steps=20")
+    again = Console(file=io.StringIO(), width=300)
+    assert search(experiment, tmp_path, console=again) == best  # nothing is trained again
+    assert "at step" not in again.file.getvalue()
+    with pytest.raises(UsageError, match="another search"):
+        search(small(**{"task.max_episode_steps": [20, 50]}), tmp_path, console=console)
+
+
+def test_draws_are_of_one_seed_and_in_range() -> None:
+    ranges = {"a": {"from": 0.01, "to": 1.0, "log": True}, "b": {"from": 1, "to": 3}, "c": ["x", "y"]}
+    some = drawn(ranges, 300, seed=1)
+    assert some == drawn(ranges, 300, seed=1) != drawn(ranges, 300, seed=2)
+    assert {one["b"] for one in some} == {1, 2, 3}
+    assert {one["c"] for one in some} == {"x", "y"}
+    assert all(0.01 <= one["a"] <= 1.0 for one in some)
+    assert 100 < sum(one["a"] < 0.1 for one in some) < 200
+
+
+def test_those_that_were_stopped_early_do_not_win() -> None:
+    trial = small(centre=["median"]).trials[0]
+    results = [
+        {"config": {"setting": {"entropy": 0.1}}, "step": 1_000, "score": -10.0},
+        {"config": {"setting": {"entropy": 0.2}}, "step": 3_000, "score": -50.0},
+        {},  # its process died before it could report
+    ]
+    assert best_of(trial, results)["overrides"] == {"entropy": 0.2}
+    with pytest.raises(UsageError, match="No setting could be trained"):
+        best_of(trial, [{}])
+
+
+@pytest.mark.parametrize(
+    "among",
+    [
+        {"from": 1, "to": 1},
+        {"from": 2, "to": 1},
+        {"from": 0, "to": 1, "log": True},
+        {"low": 1, "to": 2},
+        [],
+        3,
+        {"from": "a", "to": "b"},
+    ],
+)
+def test_ranges_that_are_none_are_refused(among: Any) -> None:
+    with pytest.raises(UsageError, match=r"search\.entropy"):
+        small(entropy=among)
+
+
+def test_settings_that_there_are_not_are_refused() -> None:
+    with pytest.raises(UsageError, match="entropy"):
+        small(entropi=[1, 2])
+    with pytest.raises(UsageError, match="one task and one bonus"):
+        experiment_of("e", {"tasks": ["maze"], "bonuses": ["none", "rnd"], "search": {"entropy": [0.0, 0.1]}})
