@@ -109,7 +109,8 @@ class _Sweep:
         self.handed: dict[Any, Job] = {}
         """What Ray has, by its references."""
         self.commit, self.most = commit(), most_cores(ray)
-        self.remote = ray.remote(run_trial)
+        # A process is for one trial: one that was asked to stop while it loaded a library could not load it again.
+        self.remote = ray.remote(max_calls=1)(run_trial)
 
     def run(self, asked: list[int]) -> None:
         """Until nothing is open, or a stop was asked for: once, after the iterations under way; twice, at once."""
