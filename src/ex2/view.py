@@ -115,4 +115,4 @@ def copied(observations: Any) -> Any:
     """Observations as arrays of their own: environments may write the next ones into the same memory."""
     if type(observations) is np.ndarray:
         return observations.copy()
-    return mapped(lambda values: np.array(values.cpu() if isinstance(values, Tensor) else values), observations)
+    return mapped(lambda values: np.array(values.numpy(force=True) if isinstance(values, Tensor) else values), observations)
