@@ -11,9 +11,10 @@ PRESET = Preset(
     rollout_steps=100,  # 5,000 steps an iteration; the paper has 50,000, in which too few updates come together
     threads=1,
     task={},
-    policy=PolicySettings(hidden=(32, 32), activation="relu"),
-    # A stroke pays off late: a long discount (the paper has 0.99), and a GAE lambda of 1 as in the authors' code.
-    trpo=TRPOSettings(gamma=0.995, gae_lambda=1.0, cg_max_steps=10, batch_size=500),
+    # An object is worth nothing until it is near: a critic that sees it come, and a GAE lambda that listens to it.
+    policy=PolicySettings(hidden=(32, 32), critic_hidden=(128, 128), activation="relu"),
+    # A stroke pays off late: a long discount (the paper has 0.99).
+    trpo=TRPOSettings(gamma=0.995, gae_lambda=0.97, cg_max_steps=10, batch_size=500),
     ppo=PPOSettings(gae_lambda=0.97, batch_size=500),
     bonus={},
 )
