@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from scipy.stats import binomtest
 
-from ex2.lab.experiment import read_experiment
+from ex2.lab.experiment import Experiment, read_experiment, trial_name
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -30,8 +32,30 @@ def made(data: str, name: str = "", command: str = "") -> str:
     if name and not command:
         experiment = read_experiment(ROOT / "experiments" / f"{name}.toml")
         command = experiment.command or f"ex2 sweep experiments/{name}.toml"
-        return f"\n\nFrom [{data}]({data}), by `{command}` ([experiments/{name}.toml](experiments/{name}.toml))."
+        line = f"\n\nFrom [{data}]({data}), by `{command}` ([experiments/{name}.toml](experiments/{name}.toml))."
+        return line + (f" {run_so_far(experiment)}" if experiment.trials else "")
     return f"\n\nFrom [{data}]({data})" + (f", by `{command}`." if command else ".")
+
+
+def run_so_far(experiment: Experiment) -> str:
+    """How much of an experiment its results have, where that is not all."""
+    rows = pd.read_csv(RESULTS / experiment.name / "scores.csv")
+    ended = int((rows["step"] >= rows["steps"]).sum())
+    cut = f", and {len(rows) - ended} that were cut off" if ended < len(rows) else ""
+    return f"It has {ended} of {len(experiment.trials)} trials{cut}." if cut or ended < len(experiment.trials) else ""
+
+
+def strangers(experiment: Experiment) -> list[str]:
+    """The trials in an experiment's results that it does not have, or has with other settings."""
+    wanted = {(trial.task, trial.arm, trial.seed): _settings(trial.overrides) for trial in experiment.trials}
+    rows = pd.read_csv(RESULTS / experiment.name / "scores.csv").itertuples()
+    found = {(row.task, row.arm, row.seed): _settings(json.loads(row.overrides)) for row in rows}
+    return [trial_name(*key) for key, settings in found.items() if wanted.get(key) != settings]
+
+
+def _settings(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Without the threads that physics is stepped on, which change no number."""
+    return {key: value for key, value in overrides.items() if key != "task.threads"}
 
 
 def number(value: float) -> str:

@@ -191,9 +191,12 @@ def report(options: argparse.Namespace) -> int:
     from ex2.lab.report import write_report
 
     _check_seed(options.seed)
-    target = write_report(options.results, options.out, options.title, options.seed)
+    problems: list[str] = []
+    target = write_report(options.results, options.out, options.title, options.seed, problems)
+    for problem in problems:
+        print(f"ex2: {problem}", file=sys.stderr)
     console.print(f"The page is {target}.", soft_wrap=True, highlight=False)
-    return 0
+    return 1 if problems else 0
 
 
 def watch(options: argparse.Namespace) -> int:

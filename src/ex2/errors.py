@@ -18,9 +18,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """
     names = list(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f": did you mean {near[0]!r}?" if near else "."
     return UsageError(
-        f"There is no {kind} {name!r}: {hint}Known: {', '.join(names)}."
+        f"There is no {kind} {name!r}{hint} Known: {', '.join(names)}."
         if names
         else f"There is no {kind} {name!r}: it has none."
     )

@@ -107,6 +107,11 @@ def test_the_papers_table_is_whole() -> None:
         ({"tasks": ["maze"], "for": {"mace": {}}}, "maze"),
         ({"tasks": ["maze"], "for": {"maze": {"tasks": ["doom"]}}}, "tasks"),
         ({"tasks": ["maze"], "for": {"maze": 3}}, "for.maze"),
+        ({"command": " "}, "empty"),
+        ({"tasks": ["maze"], "solved": {"maze": float("nan")}}, "solved.maze"),
+        ({"tasks": ["maze"], "seeds": "0-99999999"}, "10,000"),
+        ({"tasks": ["maze"], "seeds": [True]}, "seeds"),
+        ({"tasks": ["maze"], "bonuses": []}, "bonuses"),
     ],
 )
 def test_what_cannot_be_run_is_named(values: dict, named: str) -> None:

@@ -45,6 +45,15 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert not results.problems
 
 
+def test_a_folder_of_files_is_one_table(tmp_path: Path) -> None:
+    write_trial(tmp_path, facts(0, solved_at=None, experiment=None), curve(-200.0))  # a bonus that reports something of its own
+    write_trial(tmp_path, facts(1), curve(-200, -69) | {"bonus/kernels": [1.0, 2.0], "bonus/mean": [0.5, 0.25]})
+    whole = pd.read_parquet(tmp_path).sort_values(["seed", "step"])
+    assert whole["seed"].tolist() == [0, 1, 1]
+    assert whole["bonus/mean"].tolist()[1:] == [0.5, 0.25]
+    assert len({tuple(pd.read_parquet(path).dtypes.items()) for path in tmp_path.iterdir()}) == 1
+
+
 def test_the_committed_files_say_the_same(tmp_path: Path) -> None:
     write_trial(tmp_path / "store", facts(), curve(np.nan, *np.linspace(-200, -60, 200)))
     results = read_results(tmp_path / "store")

@@ -14,6 +14,7 @@ from rich.console import Console
 from ex2 import UsageError
 from ex2.cluster import connected
 from ex2.lab.experiment import Experiment, experiment_of
+from ex2.lab.results import read_results
 from ex2.lab.search import best_of, drawn, search
 
 pytestmark = pytest.mark.xdist_group("ray")  # one session, in one process
@@ -43,6 +44,9 @@ def test_the_best_choice_is_found_and_kept_whatever_becomes_of_others(tmp_path: 
     assert failed["overrides"] == {"task.max_episode_steps": 0}
     assert "max_episode_steps=0" in failed["words"]
     assert best == json.loads((tmp_path / "best.json").read_text())
+    curves = read_results(tmp_path).scores.set_index(["arm", "seed"])
+    assert curves.loc[("task.max_episode_steps=20", 1), "score"] == -20.0
+    assert sorted(curves.index.get_level_values("arm").unique()) == ["task.max_episode_steps=100", "task.max_episode_steps=20"]
     assert best["command"] in console.file.getvalue()
     assert best["command"].endswith("--set algo.batch_size=50 --set task.max_episode_steps=20")
     again = Console(file=io.StringIO(), width=300)

@@ -36,10 +36,11 @@ A figure that no training makes has a command instead: `command = "python benchm
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ from ex2.training.config import Config, configure
 SHARED = ("tasks", "bonuses", "seeds", "algo", "preset", "device", "steps", "gpus", "set")
 """What an arm may have of its own."""
 KEYS = ("title", "command", *SHARED, "solved", "for", "arms", "search")
+MOST_SEEDS = 10_000
 KINDS: dict[str, type] = {"title": str, "command": str, "algo": str, "preset": str, "device": str}
 KINDS |= dict.fromkeys(("set", "solved", "for", "arms", "search"), dict)
 
@@ -129,7 +131,8 @@ class Experiment:
         for trial in self.trials:
             if trial.name in seen:
                 raise UsageError(
-                    f"The experiment {self.name!r} has the trial {trial.name} twice: give the arms different names."
+                    f"The experiment {self.name!r} has the trial {trial.name} twice: give the arms different names, and name "
+                    "each task, bonus and seed once."
                 )
             seen.add(trial.name)
 
@@ -184,9 +187,9 @@ def _changed(values: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str,
 
 def experiment_of(name: str, values: Mapping[str, Any]) -> Experiment:
     """The experiment of these values, each trial of it checked."""
-    _check(values, KEYS, "experiment")
+    _check(values, KEYS, "an experiment")
     arms, by_task = values.get("arms", {}), values.get("for", {})
-    for part, tables, owner in (("arms", arms, "arm"), ("for", by_task, "task")):
+    for part, tables, owner in (("arms", arms, "the arm"), ("for", by_task, "the task")):
         for key, own in tables.items():
             if not isinstance(own, dict):
                 raise UsageError(f"{part}.{key}={own!r} must be a table of settings.")
@@ -195,6 +198,8 @@ def experiment_of(name: str, values: Mapping[str, Any]) -> Experiment:
     if "command" in values:
         if set(values) - {"title", "command"}:
             raise UsageError("An experiment with a command has nothing else but a title.")
+        if not values["command"].strip():
+            raise UsageError("command='' is empty: write what makes the figure, or leave it out.")
         return Experiment(name=name, title=title, command=values["command"])
     shared = {key: values[key] for key in SHARED if key in values}
     solved = values.get("solved", {})
@@ -212,12 +217,17 @@ def experiment_of(name: str, values: Mapping[str, Any]) -> Experiment:
             raise UsageError(f"solved.{task}={score!r} must be a number.")
     if not trials:
         raise UsageError("An experiment needs tasks: tasks = ['maze'], as 'ex2 tasks' lists them.")
-    for trial in trials:
-        if trial.device not in ("cpu", "cuda"):
-            raise UsageError(f"device={trial.device!r} must be 'cpu' or 'cuda': which GPU it is, Ray decides.")
-        trial.configuration(device="cpu")  # the machines that it will run on may have what this one has not
+    for (_, _, device), alike in _alike(trials).items():
+        if device not in ("cpu", "cuda"):
+            raise UsageError(f"device={device!r} must be 'cpu' or 'cuda': which GPU it is, Ray decides.")
+        alike.configuration(device="cpu")  # the machines that it will run on may have what this one has not
     _check_search(values.get("search", {}), trials)
     return Experiment(name=name, title=title, trials=tuple(trials), search=values.get("search", {}))
+
+
+def _alike(trials: Sequence[Trial]) -> dict[tuple[str, str, str], Trial]:
+    """One trial of each task and arm: the others have other seeds only."""
+    return {(trial.task, trial.arm, trial.device): trial for trial in trials}
 
 
 Values = Mapping[str, Any]
@@ -282,7 +292,7 @@ def _check_search(search: Mapping[str, Any], trials: list[Trial]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _seeds(seeds: Any) -> list[int]:
@@ -291,8 +301,10 @@ def _seeds(seeds: Any) -> list[int]:
     ([3, 4, 5], [1, 7])
     """
     if isinstance(seeds, str) and (found := re.fullmatch(r"(\d+)-(\d+)", seeds)) and int(found[1]) <= int(found[2]):
+        if (count := int(found[2]) - int(found[1]) + 1) > MOST_SEEDS:
+            raise UsageError(f"seeds={seeds!r} are {count:,}: take at most {MOST_SEEDS:,} in a file.")
         return list(range(int(found[1]), int(found[2]) + 1))
-    if isinstance(seeds, list) and seeds and all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+    if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
         return seeds
     raise UsageError(f"seeds={seeds!r} must be a list of whole numbers, [0, 1], or a range of them, '0-9'.")
 
@@ -300,12 +312,13 @@ def _seeds(seeds: Any) -> list[int]:
 def _check(values: Mapping[str, Any], known: tuple[str, ...], owner: str) -> None:
     for key, value in values.items():
         if key not in known:
-            raise unknown(f"key of an {owner}", key, known)
+            raise unknown(f"key of {owner}", key, known)
         if key in KINDS and (not isinstance(value, KINDS[key]) or isinstance(value, bool)):
             raise UsageError(f"{key}={value!r} must be a {'table' if KINDS[key] is dict else KINDS[key].__name__}.")
         if key == "steps" and not all(type(steps) is int for steps in (value.values() if isinstance(value, dict) else [value])):
             raise UsageError(f"steps={value!r} must be a whole number, or a table of one for each task.")
         if key == "gpus" and not (_is_number(value) and (0 < value < 1 or (value >= 1 and value == int(value)))):
             raise UsageError(f"gpus={value!r} must be a share of a GPU, such as 0.25, or a whole number of them.")
-        if key in ("tasks", "bonuses") and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            raise UsageError(f"{key}={value!r} must be a list of names.")
+        named = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
+        if key in ("tasks", "bonuses") and not named:
+            raise UsageError(f"{key}={value!r} must be a list of names, one at least.")

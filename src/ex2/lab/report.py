@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from ex2.errors import UsageError
 from ex2.lab import charts, sections, statistics
 from ex2.lab.page import Html, chart, element, page, section, slug
 from ex2.lab.pictures import Shown, extremes_of, film_of, maps_of
-from ex2.lab.results import FACTS, Results, facts_of, read_results
+from ex2.lab.results import FACTS, TITLE, Results, facts_of, read_results
 from ex2.tasks import TASKS
 from ex2.training.files import replacing
 from ex2.training.run import CONFIG, Run
@@ -35,22 +36,34 @@ class Content:
     charts: dict[str, Any] = field(default_factory=dict)
 
 
-def write_report(paths: Sequence[str | Path], out: str | Path, title: str | None = None, seed: int = 0) -> Path:
-    """Reads results, and the runs that are there, and writes the page."""
+def write_report(
+    paths: Sequence[str | Path],
+    out: str | Path,
+    title: str | None = None,
+    seed: int = 0,
+    problems: list[str] | None = None,
+) -> Path:
+    """Reads results, and the runs that are there, and writes the page; what could not be read is added to `problems`."""
     out, results = Path(out), read_results(*paths)
     if results.scores.empty:
         raise UsageError(f"No result can be read: {' '.join(results.problems)}")
-    words = " ".join(["ex2 report", *map(str, paths)])
-    made = contents(results, runs_at(paths), title or title_of(results), command=words, seed=seed)
+    chosen = (*(("--title", title) if title else ()), *(("--seed", str(seed)) if seed else ()), "--out", str(out))
+    words = shlex.join(["ex2", "report", *map(str, paths), *chosen])
+    made = contents(results, runs_at(paths), title or title_of(results, paths), command=words, seed=seed)
     try:
         with replacing(out) as draft:
             draft.write_text(page(made.title, "".join(made.main), made.charts), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"The page {out} cannot be written ({error.strerror}): choose another --out.") from None
+    if problems is not None:
+        problems += results.problems
     return out
 
 
-def title_of(results: Results) -> str:
+def title_of(results: Results, paths: Sequence[str | Path] = ()) -> str:
+    """What a sweep says that its experiment is called, or the names of all experiments."""
+    if len(paths) == 1 and (path := Path(paths[0]) / TITLE).exists():
+        return path.read_text(encoding="utf-8").strip()
     names = [name for name in results.scores["experiment"].dropna().unique() if name]
     return " and ".join(map(str, names[:3])) or "Results"
 
@@ -79,7 +92,8 @@ def contents(
     tasks = [str(task) for task in scores["task"].unique()]
     pictures = {task: _pictures(made, task, shown, problems, seed, films) for task in tasks}
     count = f"{len(scores)} {'trial' if len(scores) == 1 else 'trials'} of {sections.listed(tasks)}"
-    links = [("table", "Table"), *((f"task-{slug(task)}", task) for task in tasks), ("cost", "Cost"), ("sources", "Sources")]
+    links = [("table", "Table"), ("overall", "All tasks"), *((f"task-{slug(task)}", task) for task in tasks), ("cost", "Cost")]
+    links += [("differences", "Differences"), ("sources", "Sources")]
     items = [element("li", element("a", text, href=f"#{name}")) for name, text in links]
     made.main += [
         element("p", made_by, class_="eyebrow"),

@@ -35,11 +35,18 @@ SCORES = (*TRIAL, "step", "score", "first", "seconds", "bonus_share")
 """And what became of it: `step` that it reached, `first` step at which it was solved, `bonus_share` of its seconds."""
 KEY = ("experiment", "task", "arm", "seed")
 CURVE = (*KEY, "bonus", "step", "score")
+REPORTED = (
+    *("step", "score", "seconds", "steps_per_second", "entropy", "train/explained_variance"),
+    *("bonus/mean", "bonus/std", "bonus/weight", "bonus/scale", "bonus/reward_scale", "bonus/seconds"),
+)
+"""What a sweep keeps of a run's curve, the same columns for all trials; all that was reported is in the run's metrics.csv."""
 POINTS = 50  # of a curve that is committed
 UNTOLD = ("task", "bonus", "algo", "preset", "seed", "steps", "device", "threads", "snapshots", "checkpoint_every", "workers")
 """Of a configuration: what has a column of its own, and what changes nothing of what is learned."""
 FACTS = "trial.json"
 """In a run's folder: what the experiment says that it belongs to."""
+TITLE = "title.txt"
+"""In a sweep's folder: what its experiment is called."""
 STORE = "results"
 """The folder beside a sweep's runs that finished trials are written to."""
 WHOLE, NUMBERS = ("seed", "steps", "step"), ("solved_at", "score", "first", "seconds", "bonus_share")
@@ -84,11 +91,11 @@ def read_results(*paths: str | Path, waiting: list[str] | None = None) -> Result
 def write_trial(folder: Path, facts: Mapping[str, Any], history: Mapping[str, Any]) -> Path:
     """Adds a trial to a folder of Parquet files: its curve, with `facts`, which has the names in TRIAL, in every row.
 
-    The file is whole whatever happens, and its own: nobody else writes it.
+    The file is whole whatever happens, and its own: nobody else writes it. All files have the same columns of the same kinds,
+    so who reads a folder of them as one table misses none.
     """
-    table = pd.DataFrame({name: np.asarray(values) for name, values in history.items()})
-    for place, name in enumerate(TRIAL):
-        table.insert(place, name, facts[name])
+    columns = {name: facts[name] for name in TRIAL} | {name: history.get(name, np.nan) for name in REPORTED}
+    table = _typed(pd.DataFrame(columns), (*TRIAL, "step")).astype(dict.fromkeys(REPORTED[1:], float))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{trial_name(facts['task'], facts['arm'], facts['seed'])}.parquet"
     with replacing(path) as draft:
@@ -163,7 +170,7 @@ def summary_of(curve: pd.DataFrame) -> dict[str, Any]:
     last, known = curve.iloc[-1], curve[curve["score"].notna()]
     solved = known[known["score"] >= last["solved_at"]] if pd.notna(last["solved_at"]) else known.iloc[:0]
     seconds = float(last.get("seconds", np.nan))
-    spent = float(curve["bonus/seconds"].sum()) if "bonus/seconds" in curve else np.nan
+    spent = float(curve["bonus/seconds"].sum(min_count=1)) if "bonus/seconds" in curve else np.nan
     return {name: last[name] for name in TRIAL} | {
         "step": int(last["step"]),
         "score": float(known["score"].iloc[-1]) if len(known) else np.nan,

@@ -1,7 +1,7 @@
 """A search: settings drawn from an experiment's ranges, each trained on all of its seeds, the hopeless ones stopped early.
 
 Ray Tune schedules them (asynchronous successive halving on the mean score of the seeds at the same step). The best one is in
-FOLDER/best.json, with all that were tried.
+FOLDER/best.json, with all that were tried; their curves are in FOLDER/results, an arm each, as a sweep's are.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 
 from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores
 from ex2.errors import UsageError, missing_extra
+from ex2.lab.commit import commit
 from ex2.lab.experiment import Experiment, Trial, set_words
+from ex2.lab.results import STORE, facts_of_trial, write_trial
 from ex2.lab.sweep import RETRIES, cores_of
 from ex2.tables import number
 from ex2.tasks.cores import LIMIT
 from ex2.training.config import write_json
 from ex2.training.loop import Trainer
+from ex2.training.metrics import Row
 
 REPORTS = 27  # of a training, to the scheduler
 HALVING = 3  # of so many settings one goes on ...
@@ -82,7 +86,8 @@ def search(
 
         _shown[:] = [console]
         gpu = trials[0].gpus if trials[0].device == "cuda" else 0
-        train = tune.with_resources(tune.with_parameters(_train, trials=trials, cores=cores), {"cpu": cores, "gpu": gpu})
+        given = {"trials": trials, "cores": cores, "store": out / STORE, "commit": commit()}
+        train = tune.with_resources(tune.with_parameters(_train, **given), {"cpu": cores, "gpu": gpu})
         space = {"setting": tune.grid_search(settings)}
         if any((out / TUNE).glob("experiment_state-*.json")):  # else it was killed before it had begun
             tuner = tune.Tuner.restore(str(out / TUNE), trainable=train, param_space=space, restart_errored=True)
@@ -111,7 +116,9 @@ def search(
         return None
     best = best_of(trials[0], results)
     write_json(out / BEST, best)
-    console.print(f"The best of {len(results)}: score {number(best['score'])} with", highlight=False, markup=False)
+    alike = sum(one["score"] == best["score"] and one["step"] == best["step"] for one in best["tried"]) - 1
+    others = f" ({alike} more {'is' if alike == 1 else 'are'} as good)" if alike else ""
+    console.print(f"The best of {len(results)}{others}: score {number(best['score'])} with", highlight=False, markup=False)
     console.print(f"  {best['command']}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"All are in {out / BEST}.", soft_wrap=True, highlight=False, markup=False)
     return best
@@ -172,23 +179,25 @@ def best_of(trial: Trial, results: Sequence[Mapping[str, Any]]) -> dict[str, Any
     return best | {"command": command, "tried": tried}
 
 
-def _train(config: dict[str, Any], trials: Sequence[Trial], cores: int) -> None:
+def _train(config: dict[str, Any], trials: Sequence[Trial], cores: int, store: Path, commit: str) -> None:
     """One setting on all seeds, which take turns, so that there is a score of all at the same step."""
     from ray import tune
 
     os.environ[LIMIT] = str(cores)
-    step = 0
+    step, setting = 0, config["setting"]
+    arm = " ".join(f"{key}={value}" for key, value in setting.items())
+    trials = [replace(trial, arm=arm, overrides=trial.overrides | setting) for trial in trials]
     try:
         with ExitStack() as stack:
-            trainers = []
-            for trial in trials:
-                setting = replace(trial, overrides=trial.overrides | config["setting"])
-                trainers.append(stack.enter_context(closing(Trainer(setting.configuration()))))
+            trainers = [stack.enter_context(closing(Trainer(trial.configuration()))) for trial in trials]
+            rows: list[list[Row]] = [[] for _ in trials]
             steps = trainers[0].config.steps
             for report in range(1, REPORTS + 1):
-                for trainer in trainers:
+                for trainer, trial, own in zip(trainers, trials, rows, strict=True):
                     while trainer.steps < min(math.ceil(steps * report / REPORTS), steps):
-                        trainer.iterate()
+                        own.append(trainer.iterate())
+                    history: Any = pd.DataFrame(own).to_dict("list")
+                    write_trial(store, facts_of_trial(trial, steps, commit), history)
                 reached = min(trainer.steps for trainer in trainers)
                 score = float(np.mean([trainer.collector.score for trainer in trainers]))
                 if reached > step and math.isfinite(score):

@@ -61,23 +61,23 @@ def beside_paper(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
             [
                 element("a", row["task"], href=source, title="Which commands and commits this comes from"),
                 name_of(row["method"], colours),
-                n_text,
-                statistics.range_text(row["least_steps"], row["steps"]),
-                solved,
                 element("span", number(row["mean"]), class_="best" if best else None),
-                number(row["lowest"]),
-                number(row["iqm"]),
-                steps_text(row["first"]),
+                solved,
                 number(row["paper"]),
                 number(row["paper_best"]),
                 number(row["paper_none"]),
+                number(row["lowest"]),
+                number(row["iqm"]),
+                statistics.first_text(row["first"], np.nan_to_num(row["solved"])),
+                n_text,
+                statistics.range_text(row["least_steps"], row["steps"]),
             ]
         )
-    headings = ["task", "method", "seeds", "steps", "solved (95 %)", "mean", "lowest", "IQM", "first solved"]
-    headings += ["paper", "its best", "its TRPO"]
+    headings = ["task", "method", "mean", "solved (95 %)", "paper", "its best", "its TRPO", "lowest", "IQM"]
+    headings += ["first solved", "seeds", "steps"]
     words = (
-        "Ours beside the paper's (Table 1). Bold: at least the paper's best. IQM: the mean of the middle half of the seeds. "
-        "First solved: the median step. Paper: of the same bonus."
+        "Ours beside the paper's (Table 1). Bold: at least the paper's best. Paper: of the same bonus. IQM: the mean of the "
+        "middle half of the seeds. First solved: the median step. The table scrolls sideways where it is too wide."
     )
     return section("Ours beside the paper's", table(words, headings, rows, part="table"), name="table")
 
@@ -119,7 +119,8 @@ def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str]
         element("p", words, data_part="overall-words"),
         element(
             "div",
-            chart("iqm", f"Interquartile means of normalised scores: {middle}", "Interquartile mean, with its interval."),
+            chart("iqm", f"Interquartile means of normalised scores: {middle}",
+                  "Interquartile mean, with its interval, each run counting the same."),
             chart("improvement", f"Probability of improvement: {better}", "How probable a better score is on the same task."),
             class_="pair",
         ),
@@ -139,7 +140,9 @@ def _own(scores: pd.DataFrame, task: str) -> tuple[np.ndarray[Any, Any], float]:
 
 def cost(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
     rows = []
-    for (task, method), own in scores.groupby(["task", "method"], sort=False):
+    order = {task: place for place, task in enumerate(scores["task"].unique())}
+    ordered = scores.sort_values("task", key=lambda names: names.map(order), kind="stable")
+    for (task, method), own in ordered.groupby(["task", "method"], sort=False):
         speed = (own["step"] / own["seconds"]).mean()
         share = own["bonus_share"].mean()
         rows.append(
@@ -151,7 +154,7 @@ def cost(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
                 f"{share:.0%}" if np.isfinite(share) else NOTHING,
             ]
         )
-    words = "Means over seeds. Trials may have shared a machine with others: compare within a row of trials that ran together."
+    words = "Means over seeds. Trials may have shared a machine with others: compare only what ran side by side."
     headings = ["task", "method", "seconds", "steps a second", "share in the bonus"]
     return section("Cost", table(words, headings, rows, part="cost"), name="cost")
 

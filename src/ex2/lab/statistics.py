@@ -145,7 +145,7 @@ def shared_tasks(known: pd.DataFrame) -> list[str]:
 
 
 def aggregate(strata: dict[str, list[Array]], seed: int = 0) -> pd.DataFrame:
-    """The interquartile mean of each method over all tasks' normalised scores, with its interval: method, n, iqm, low, high."""
+    """The interquartile mean of each method over all runs' normalised scores, with its interval: method, n, iqm, low, high."""
     rows = []
     for method, own in strata.items():
         pooled = np.concatenate(own)
@@ -194,6 +194,17 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=[*COUNTED, *MEASURED, *PAPER])
+
+
+def first_text(first: float | None, solved: float | None) -> str:
+    """When a task was solved for the first time, in words: never, or by those who did not write it down.
+
+    >>> first_text(1500.0, 2), first_text(None, 0), first_text(None, 2)
+    ('1,500', '–', 'not recorded')
+    """
+    if first is not None and np.isfinite(first):
+        return f"{first:,.0f}"
+    return "not recorded" if solved else "–"
 
 
 def range_text(least: int, most: int) -> str:

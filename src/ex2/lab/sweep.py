@@ -25,6 +25,7 @@ from ex2.errors import UsageError
 from ex2.lab.commit import commit
 from ex2.lab.experiment import Experiment, Trial
 from ex2.lab.progress import RUNNING, WAITING, Board, Job
+from ex2.lab.results import TITLE
 from ex2.lab.trial import ELSEWHERE, FAILED, FINISHED, STOPPED, Outcome, difference, is_stored, run_trial
 from ex2.training.config import Config
 
@@ -66,6 +67,7 @@ def sweep(
         return jobs
     try:
         out.mkdir(parents=True, exist_ok=True)
+        (out / TITLE).write_text(experiment.title + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"The folder {out} cannot be written ({error.strerror}): choose another --out.") from None
     with connected(address, object_store_memory=SMALL_STORE) as ray, _requests() as asked:
@@ -138,6 +140,8 @@ class _Sweep:
             if job.open:
                 job.state, job.words = STOPPED, ""
         self.board()
+        if heard:
+            self.board.say(self.board.summary() + ".")
 
     def _hand_over(self) -> None:
         """Gives Ray what is waiting, in the order of the experiment; it begins them as cores and GPUs become free."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ class Watched:
     def __init__(self, paths: Sequence[str | Path], title: str = "", seed: int = 0) -> None:
         self.paths, self.seed = [Path(path) for path in paths], seed
         self.title = title or " and ".join(path.name for path in self.paths[:3])
-        self.command = " ".join(["ex2 watch", *map(str, self.paths)])
+        self.command = shlex.join(["ex2", "watch", *map(str, self.paths)])
         self.films: dict[str, dict[str, Any]] = {}
         self.unplayed: dict[str, str] = {}
         """A sentence for each task whose last episode could not be played, and why."""
@@ -186,12 +187,13 @@ def server(watched: Watched, port: int = 0) -> ThreadingHTTPServer:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"--port {port} must be from 0, for any that is free, to 65535.")
     try:
         return Server((ADDRESS, port), Handler)
-    except (OSError, OverflowError) as error:
-        words = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise UsageError(
-            f"Port {port} of {ADDRESS} cannot be listened on ({words}): choose another --port, or 0 for any."
+            f"Port {port} of {ADDRESS} cannot be listened on ({error.strerror}): choose another --port, or 0 for any."
         ) from None
 
 

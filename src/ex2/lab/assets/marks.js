@@ -122,7 +122,9 @@ Charts.profile = (place, data) => lines(place, data, data.x, data.methods, null)
 
 Charts.rows = (place, data) => {
   // A row for each method on one axis: a dot for each seed, a bar for an interval, a mark for its middle.
-  const width = Math.max(place.clientWidth, 200), high = 46, top = 10 + 16 * data.marks.length, bottom = 40, side = 10;
+  const width = Math.max(place.clientWidth, 200), side = 10, letter = 7.2;
+  const crowded = data.rows.some((row) => (row.name.length + row.text.length + 2) * letter > width - 2 * side);
+  const words = crowded ? 32 : 16, high = words + 32, top = 10 + 16 * data.marks.length, bottom = 40;
   const height = top + high * data.rows.length + bottom, inner = width - 2 * side;
   const at = (value) => side + ((value - data.low) / (data.high - data.low || 1)) * inner;
   const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
@@ -139,9 +141,10 @@ Charts.rows = (place, data) => {
   });
   svg.append(node("text", { x: width / 2, y: floor + 33, "text-anchor": "middle" }, data.across));
   data.rows.forEach((row, index) => {
-    const y = top + high * index, colour = colourOf(row.colour), middle = y + 28;
-    svg.append(node("text", { x: side, y: y + 12, class: "strong" }, row.name));
-    svg.append(node("text", { x: width - side, y: y + 12, "text-anchor": "end" }, row.text));
+    const y = top + high * index, colour = colourOf(row.colour), middle = y + words + 14;
+    const room = Math.floor((width - 2 * side) / letter), name = row.name.length > room ? row.name.slice(0, room - 1) + "…" : row.name;
+    svg.append(node("text", { x: side, y: y + 12, class: "strong" }, name));
+    svg.append(node("text", crowded ? { x: side, y: y + 28 } : { x: width - side, y: y + 12, "text-anchor": "end" }, row.text));
     if (row.low !== null && row.low !== undefined)
       svg.append(node("rect", { x: at(row.low), y: middle - 4, width: Math.max(at(row.high) - at(row.low), 2), height: 8, rx: 4, fill: faded(colour, 0.3), class: "interval" }));
     row.points.forEach((value, seed) => {
