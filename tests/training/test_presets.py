@@ -13,10 +13,11 @@ from ex2.training.config import configure
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_no_setting_of_a_bonus_differs_between_tasks(task):
+def test_one_setting_of_a_bonus_differs_on_one_task(task):
+    own = {"entries": (10, 11, *range(13, 33))} if task == "gather" else {}  # a swimmer has to see where it goes
     for bonus in BONUSES:
         config = configure(task, bonus)
-        assert config.bonus_settings == settings_type(bonus)()
+        assert config.bonus_settings == settings_type(bonus)(**own)
         assert config.weight.auto
         assert (config.scaled, config.episodic, config.centre) == (True, True, "median")
 
@@ -41,6 +42,12 @@ def test_what_the_paper_published(task):
 def test_what_the_paper_did_not_run(task, bonus, preset, words):
     with pytest.raises(UsageError, match=re.escape(words)):
         configure(task, bonus, preset=preset)
+
+
+def test_what_novelty_is_about_is_said_to_all_parts_and_can_be_changed():
+    assert configure("gather", "rnd+simhash").bonus_settings.as_dict()["rnd"]["entries"][:2] == (10, 11)
+    assert configure("gather", overrides={"bonus.entries": None}).bonus_settings.entries is None
+    assert configure("gather", "amortized", preset="paper").bonus_settings.entries is None
 
 
 def test_the_paper_runs(tmp_path):

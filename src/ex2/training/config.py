@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ex2.bonus import bonus_settings, check_device, kind_of
+from ex2.bonus import bonus_settings, check_device, kind_of, setting_names
 from ex2.errors import UsageError, unknown
 from ex2.settings import Settings, names, setting
 from ex2.shaping import Weight, check_scaled
@@ -149,7 +149,9 @@ def configure(
         "task": dict(chosen.task),
         "policy": chosen.policy.as_dict(),
         "weight": chosen.weight.as_dict(),
-        "bonus": dict(chosen.bonus),
+        "bonus": {name: list(chosen.entries) for name in setting_names(bonus) if name.rpartition(".")[2] == "entries"}
+        if chosen.entries
+        else dict(chosen.bonus),
         "algo": getattr(chosen, algo).as_dict(),
     }
     own = {name: getattr(chosen, name) for name in names(RunSettings)}

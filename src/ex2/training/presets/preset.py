@@ -36,11 +36,12 @@ class RunSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Preset(RunSettings):
-    """The settings of a task. Of its bonuses it says nothing: all have their class's defaults and the weight "auto"."""
+    """The settings of a task. Its bonuses have their class's defaults and the weight "auto"."""
 
     task: dict[str, Any] = setting(MISSING, "What environments are made with.")
     policy: PolicySettings = setting(MISSING, "The networks.")
     trpo: TRPOSettings = setting(MISSING, "The settings of TRPO.")
     ppo: PPOSettings = setting(MISSING, "The settings of PPO.")
     weight: Weight = setting(Weight(), "Of the bonus.")
+    entries: tuple[int, ...] | None = setting(None, "The entries of an observation that novelty is about, if not all of them.")
     bonus: dict[str, Any] = setting(MISSING, "Settings of the bonus that are not its defaults: of published ones only.")
