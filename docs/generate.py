@@ -97,7 +97,7 @@ def figures(page: str, text: str) -> list[str]:
 
 
 def problems() -> list[str]:
-    """A sentence for each table, picture and figure that does not come from the results, and for each result of no experiment."""
+    """A sentence for each table, picture and figure that does not come from results, and for each result of no experiment."""
     found = []
     for path in sorted((ROOT / "experiments").glob("*.toml")):
         experiment = read_experiment(path)
