@@ -108,7 +108,8 @@ def write_csv(folder: Path, results: Results) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     curves = [thinned(curve[list(CURVE)]) for _, curve in results.curves.groupby(list(KEY), sort=False)]
     thin = pd.concat(curves) if curves else results.curves[list(CURVE)]
-    for name, table in (("scores", results.scores[list(SCORES)]), ("curves", thin)):
+    scores = results.scores[list(SCORES)].astype({"first": "Int64"})  # to the digit, though some have none
+    for name, table in (("scores", scores), ("curves", thin)):
         with replacing(folder / f"{name}.csv") as draft:
             table.to_csv(draft, index=False, float_format="%.6g")
 
