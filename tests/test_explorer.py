@@ -9,7 +9,9 @@ from gymnasium.vector import AutoresetMode
 from walk import Known, Walk
 
 from conftest import BUTTONS, VECTOR
-from ex2 import Explorer, UsageError
+from ex2 import Explorer, UsageError, make_bonus
+
+FINAL = {"final_obs": np.zeros((1, 2), np.float32)}
 
 
 def explorer(bonus="histogram", **settings):
@@ -123,10 +125,10 @@ def test_what_cannot_be_told_is_refused():
     with pytest.raises(UsageError, match="The reward of environment 0 at step 0 of the rollout, 0 steps into training, is nan"):
         steps(told, 1, rewards=np.nan)
     steps(told, 3)
-    told.rollout()
-    steps(told, 3, envs=4)
-    with pytest.raises(UsageError, match="There were 2 environments and now are 4"):
-        told.rollout()
+    with pytest.raises(UsageError, match=r"There were 2 environments and now are 4: call Explorer\.rollout or reset before"):
+        steps(told, 3, envs=4)
+    with pytest.raises(UsageError, match=r"rewards has the shape \(\) where rewards have \(\)|each must be one number"):
+        told.step(np.zeros(2, np.float32), 0, np.zeros(2, np.float32), 0.0, False, False)
     same = explorer(autoreset=AutoresetMode.SAME_STEP)
     with pytest.raises(UsageError, match="infos hold no final_obs"):
         steps(same, 1, terminated=True)
@@ -134,8 +136,51 @@ def test_what_cannot_be_told_is_refused():
     envs.metadata = {}
     with pytest.raises(UsageError, match="does not say in its metadata"):
         Explorer.of(envs)
-    with pytest.raises(UsageError, match="gather=0 must be a whole number"):
-        explorer(gather=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"gather": 0}, "gather=0 must be a whole number"),
+        ({"total_steps": 0}, "total_steps=0 must be the steps of the whole training"),
+        ({"gamma": 1.5}, r"gamma=1\.5 must be the agent's discount, a number from 0 to 1"),
+        ({"autoreset": "NextStep"}, "autoreset='NextStep' is no mode of gymnasium.vector.AutoresetMode"),
+        ({"seed": 0.5}, r"seed=0\.5 must be a whole number"),
+        ({"centre": "middle"}, "centre 'middle'"),
+        ({"bonus": 0.5}, "A bonus is a name, such as 'kernel-exemplar', or one that is built already, not float"),
+        (
+            {"bonus": make_bonus("rnd", BUTTONS, BUTTONS)},
+            r"The bonus was built for observations Discrete\(\d+\) and is to see Box",
+        ),
+    ],
+)
+def test_what_no_training_can_begin_with_is_refused(settings, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        explorer(**settings)
+
+
+def test_a_state_of_another_bonus_is_refused_and_changes_nothing():
+    told = explorer()
+    before = told.bonus.replay
+    with pytest.raises(UsageError, match="The state is of the bonus 'rnd', and this one is 'histogram'"):
+        told.load_state_dict(explorer("rnd").state_dict())
+    with pytest.raises(UsageError, match="The state holds no bonus, only policy, optimizer"):
+        told.load_state_dict({"policy": {}, "optimizer": {}})
+    assert told.bonus.replay is before
+
+
+@pytest.mark.parametrize("autoreset", list(AutoresetMode))
+def test_there_may_be_more_environments_from_one_rollout_to_the_next(autoreset):
+    """As many are fitted as were seen, and none of them goes on where one of the others ended."""
+    told, one = explorer(gather=30, autoreset=autoreset), np.zeros(1, bool)
+    for _ in range(5):
+        told.step(np.zeros((1, 2), np.float32), np.zeros(1, int), np.zeros((1, 2), np.float32), np.zeros(1), one, ~one, FINAL)
+    told.rollout()
+    steps(told, 20, envs=4)
+    assert told.rollout().bonuses.shape == (20, 4)
+    assert told.steps == 85
+    kept = 1 if autoreset is AutoresetMode.NEXT_STEP else 5  # a step behind an end only resets
+    assert len(told.bonus.replay) == kept + 80
 
 
 @pytest.mark.parametrize("weight", [lambda progress: 1.0, "big", np.nan, -1, None, True, [1.0]])

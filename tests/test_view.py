@@ -42,6 +42,7 @@ def test_a_function_is_asked_what_it_makes():
         ([], "leaves nothing to see"),
         (lambda obs: obs["place"].sum(), "must keep the first dimension"),
         (lambda obs: obs["place"].astype(int), "must give floating point numbers"),
+        (lambda obs: obs["plaice"], r"see failed on two observations of Dict.*KeyError: 'plaice'"),
     ],
 )
 def test_what_cannot_be_seen_is_named(see, sentence):
@@ -80,6 +81,7 @@ def test_the_last_frame_is_the_newest_channels(shape, last_frame, left):
         ((3, 42, 42), True, "may be a colour"),
         ((4, 42, 42), 3, "it must divide them"),
         ((4, 42, 42), 0, "it must divide them"),
+        ((4, 42, 42), "yes", "last_frame='yes' must be True, or how many channels a frame has"),
     ],
 )
 def test_what_is_no_stack_of_frames_is_refused(shape, last_frame, sentence):

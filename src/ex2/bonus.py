@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -80,11 +81,13 @@ class Bonus(abc.ABC):
         **values: Any,
     ) -> None:
         check_device(str(device))
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
+            raise UsageError(f"seed={seed!r} must be a whole number.")
         self.settings = self._chosen(settings, values)
         self.observation_space, self.action_space = observation_space, action_space
         looks = defaults(BonusSettings) | vars(self.settings)
         self.inputs = Inputs(observation_space, action_space, looks["inputs"], looks["action_scale"], looks["entries"])
-        self.seed, self.generator = seed, torch.Generator().manual_seed(seed)
+        self.seed, self.generator = int(seed), torch.Generator().manual_seed(int(seed))
         self.device = torch.device(device)
         self.setup()
 
@@ -321,6 +324,12 @@ def bonus_settings(name: str, values: Mapping[str, Any]) -> Settings:
     return settings_type(name).of({"parts": chosen} | {key: flat[key] for key in flat if key == "shares"}, f"bonus {name!r}")
 
 
+def name_of(bonus: Bonus) -> str:
+    """What a bonus was built by, as far as it is registered: "kernel-exemplar", "rnd+simhash"."""
+    parts: Mapping[str, Any] | None = getattr(bonus, "parts", None)
+    return "+".join(parts) if isinstance(parts, Mapping) else _name(type(bonus))
+
+
 def _name(kind: type[Bonus]) -> str:
     """A bonus's registered name, or that of its class."""
     path = f"{kind.__module__}:{kind.__qualname__}"
@@ -345,8 +354,34 @@ def as_bonus(
     bonus: Bonus | str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **settings: Any
 ) -> Bonus:
     """The bonus itself, or one built by name; settings go with a name only."""
+    check_bonus(bonus)
     if isinstance(bonus, str):
         return make_bonus(bonus, observation_space, action_space, **settings)
     if settings:
         raise UsageError(f"Settings {sorted(settings)} were passed beside a built bonus: pass them when you build it.")
+    if _form(bonus.observation_space) != _form(observation_space):
+        raise UsageError(
+            f"The bonus was built for observations {bonus.observation_space} and is to see {observation_space}: build it for "
+            f"these, or pass its name, {_name(type(bonus))!r}."
+        )
     return bonus
+
+
+def check_bonus(bonus: Any) -> None:
+    """Refuses what is neither a bonus nor the name of one, before there are spaces."""
+    if isinstance(bonus, str):
+        kind_of(bonus)
+    elif not isinstance(bonus, Bonus):
+        kind = bonus.__name__ if isinstance(bonus, type) else type(bonus).__name__
+        raise UsageError(
+            f"A bonus is a name, such as 'kernel-exemplar', or one that is built already, not {kind}; its weight is weight=..."
+        )
+
+
+def _form(space: spaces.Space[Any]) -> Any:
+    """What a space's values have in common, whatever their bounds."""
+    if isinstance(space, spaces.Dict):
+        return {key: _form(part) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_form(part) for part in space.spaces]
+    return space.shape if isinstance(space, spaces.Box) else space

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from operator import itemgetter
 from typing import Any, Self
 
@@ -30,7 +31,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ex2.arrays import Array
 from ex2.batch import Batch, leaves, mapped
-from ex2.bonus import Bonus, as_bonus
+from ex2.bonus import Bonus, as_bonus, name_of
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Shaped, Shaper, Weight, check_scaled
 from ex2.view import See, View, copied
@@ -60,15 +61,35 @@ def reported(metrics: dict[str, float]) -> dict[str, float]:
     return {f"exploration/{name.removeprefix('bonus/')}": value for name, value in metrics.items()}
 
 
-def check_choices(weight: float | str | Weight, centre: str, scaled: bool, gather: int) -> Weight:
-    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+def check_training(centre: str, total_steps: int | None, gamma: float = 1.0) -> None:
+    """Refuses what is no centre, no length of a training or no discount."""
     if centre not in CENTRES:
         raise unknown("centre", centre, CENTRES)
-    if not isinstance(gather, int) or isinstance(gather, bool) or gather < 1:
+    if not (isinstance(gamma, Real) and 0.0 <= gamma <= 1.0):
+        raise UsageError(f"gamma={gamma!r} must be the agent's discount, a number from 0 to 1.")
+    if total_steps is not None and not (isinstance(total_steps, Integral) and total_steps > 0):
+        raise UsageError(f"total_steps={total_steps!r} must be the steps of the whole training, a whole number of at least 1.")
+
+
+def check_choices(weight: float | str | Weight, scaled: bool, gather: int) -> Weight:
+    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+    if not isinstance(gather, Integral) or isinstance(gather, bool) or gather < 1:
         raise UsageError(f"gather={gather!r} must be a whole number of at least 1: the transitions that a fit waits for.")
     found = as_weight(weight)
     check_scaled(found, scaled)
     return found
+
+
+def check_state(state: Mapping[str, Any], bonus: Bonus) -> None:
+    """Refuses a state of no bonus, or of another one."""
+    if "bonus" not in state or "shaper" not in state:
+        raise UsageError(
+            f"The state holds no bonus, only {', '.join(map(str, state)) or 'nothing'}: save it with state_dict()."
+        )
+    if (name := state.get("name", name_of(bonus))) != name_of(bonus):
+        raise UsageError(
+            f"The state is of the bonus {name!r}, and this one is {name_of(bonus)!r}: build the one that was saved."
+        )
 
 
 def seems_finite(values: Any) -> bool:
@@ -121,7 +142,11 @@ class Explorer:
         device: str | torch.device = "cpu",
         **settings: Any,
     ) -> None:
-        beta = check_choices(weight, centre, scaled, gather)
+        beta = check_choices(weight, scaled, gather)
+        check_training(centre, total_steps, gamma)
+        if autoreset is not None and not isinstance(autoreset, AutoresetMode):
+            modes = ", ".join(str(mode) for mode in AutoresetMode)
+            raise UsageError(f"autoreset={autoreset!r} is no mode of gymnasium.vector.AutoresetMode: use {modes}, or None.")
         self.view = View(observation_space, see, last_frame)
         built = {} if isinstance(bonus, Bonus) else {"seed": seed, "device": device}
         self.bonus = as_bonus(bonus, self.view.space, action_space, **built, **settings)
@@ -194,8 +219,9 @@ class Explorer:
             before, action, after, terminated, truncated, rewards = map(copied, row)
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         mask = self._all
-        if mask is None or len(mask) != len(rewards):
-            mask = self._all = np.ones(len(rewards), bool)
+        if mask is None or mask.shape != np.shape(rewards) or mask.shape != terminated.shape or mask.shape != truncated.shape:
+            mask = self._all = self._mask_of(rewards, terminated, truncated)
+            self._ended = None  # these are other environments
         if self.autoreset is AutoresetMode.NEXT_STEP:
             mask = mask if self._ended is None else ~self._ended
             self._ended = terminated | truncated
@@ -205,6 +231,21 @@ class Explorer:
             self._refuse_non_finite(after, "observation")
             self._refuse_non_finite(rewards, "reward")
         self._rows.append((before, action, after, terminated, truncated, mask, rewards))
+
+    def _mask_of(self, rewards: Any, terminated: Array, truncated: Array) -> Array:
+        """One of all environments, if these are numbers of as many as before."""
+        shape, before = np.shape(rewards), [len(row[-1]) for row in self._rows[self._told :][:1]]
+        for name, values in (("terminated", terminated), ("truncated", truncated), ("rewards", rewards)):
+            if len(shape) != 1 or np.shape(values) != shape:
+                raise UsageError(
+                    f"{name} has the shape {np.shape(values)} where rewards have {shape}: each must be one number for each "
+                    "environment, [N], also of a single one, [1]."
+                )
+        if before and before[0] != shape[0]:
+            raise UsageError(
+                f"There were {before[0]} environments and now are {shape[0]}: call Explorer.rollout or reset before."
+            )
+        return np.ones(shape, bool)
 
     def _refuse_non_finite(self, values: Any, name: str) -> None:
         """Names the environment that gave a number no agent can learn from, before a policy stumbles over it."""
@@ -261,9 +302,10 @@ class Explorer:
     def _learn(self, rewards: Array) -> Shaped | None:
         """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new."""
         told, progress = self._told, self.progress  # before these
-        width, before = rewards.shape[1], len(self._rows[0][-1])
-        if width != before:
-            raise UsageError(f"There were {before} environments and now are {width}: keep to one number.")
+        width = rewards.shape[1]
+        if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
+            self._fit(self._rows[:told], self._seams, progress)
+            self._rows, self._seams, told = self._rows[told:], [], 0
         self._told = len(self._rows)
         self.steps += rewards.size
         if self._told * width < self.gather:
@@ -272,8 +314,15 @@ class Explorer:
                 return None
         rows, seams = self._rows, self._seams
         self._rows, self._seams, self._told, self._news = [], [], 0, False
-        if self._last is not None and (_apart(self._last[0], rows[0][0], (width,)) & ~self._last[1]).any():
-            self.shaper.restart()  # environments were reset in between
+        return self._fit(rows, seams, progress)
+
+    def _fit(self, rows: Sequence[Row], seams: Sequence[int], progress: float) -> Shaped:
+        """Shows steps to the bonus."""
+        width = len(rows[0][-1])
+        if self._last is not None:
+            others = len(self._last[1]) != width
+            if others or (_apart(self._last[0], rows[0][0], (width,)) & ~self._last[1]).any():
+                self.shaper.restart()  # environments were reset in between, or are others
         self._last = rows[-1][2], rows[-1][3] | rows[-1][4] | ~rows[-1][5]
         shaped = self.shaper(_batch(rows, seams), np.array([row[-1] for row in rows]), progress)
         self.metrics = reported(shaped.metrics)
@@ -308,6 +357,7 @@ class Explorer:
     def state_dict(self) -> dict[str, Any]:
         """All that later answers depend on."""
         return {
+            "name": name_of(self.bonus),
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
             "rows": list(_stacked(self._rows)) if self._rows else None,
@@ -319,6 +369,7 @@ class Explorer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where `state_dict` was called."""
+        check_state(state, self.bonus)
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
         rows, counts = state["rows"], state["counts"]

@@ -69,12 +69,20 @@ class View:
 
     def _function(self, see: Callable[[Any], Any]) -> None:
         empty = create_empty_array(self.space, n=2, fn=np.zeros)
-        made = see(empty)
+        try:
+            made = see(empty)
+        except Exception as error:  # whatever a function of somebody else's raises
+            raise UsageError(
+                f"see failed on two observations of {self.space} ({type(error).__name__}: {error}): it must take observations "
+                "[N, ...] and give an array [N, ...]."
+            ) from None
         self.space = _space_of(made)
         self._steps.append(see)
 
     def _last_frame(self, asked: bool | int) -> None:
         space = self.space
+        if not isinstance(asked, int | np.integer):
+            raise UsageError(f"last_frame={asked!r} must be True, or how many channels a frame has.")
         if not isinstance(space, spaces.Box) or len(space.shape) != 3:
             raise UsageError(
                 f"last_frame is for stacks of frames [frames, height, width], not for {space}: leave it out, or choose the "
@@ -107,7 +115,9 @@ def _space_of(made: Any) -> spaces.Space[Any]:
     if array.dtype == np.uint8:
         return spaces.Box(0, 255, array.shape[1:], np.uint8)
     if array.dtype.kind != "f":
-        raise UsageError(f"see made {array.dtype}: it must give floating point numbers, or pictures as uint8.")
+        raise UsageError(
+            f"see made {array.dtype}: it must give floating point numbers, .astype(np.float32), or pictures as uint8."
+        )
     return spaces.Box(-np.inf, np.inf, array.shape[1:], array.dtype.type)
 
 

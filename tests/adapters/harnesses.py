@@ -26,6 +26,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import Autoreset
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -171,6 +172,17 @@ class OnPolicy:
         return self.train("auto", policy_kwargs={"net_arch": [8], "features_extractor_class": Extractor})
 
 
+class Draw(BaseCallback):
+    """Draws from the replay buffer when a training is about to end."""
+
+    def _on_step(self):
+        return True
+
+    def _on_training_end(self):
+        np.random.seed(1)  # noqa: NPY002
+        self.sample = self.model.replay_buffer.sample(64)
+
+
 class OffPolicy(OnPolicy):
     """Stable-Baselines3's DQN, SAC and their like."""
 
@@ -195,10 +207,9 @@ class OffPolicy(OnPolicy):
         )
 
     def play(self, bonus):
-        agent = self.model(self.envs(), learning_starts=1_000)
-        agent.learn(200, callback=None if bonus is None else BonusCallback(bonus, **PLAIN))
-        np.random.seed(1)  # noqa: NPY002
-        drawn = agent.replay_buffer.sample(64)
+        agent, draw = self.model(self.envs(), learning_starts=1_000), Draw()
+        agent.learn(200, callback=draw if bonus is None else [draw, BonusCallback(bonus, **PLAIN)])
+        drawn = draw.sample
         where = places(drawn.observations, 1)[None]
         ends = np.ones((1, 64), bool)
         return Played(where, drawn.rewards.numpy().T, drawn.dones.numpy().T, ends, 0.0, ends)

@@ -98,6 +98,12 @@ def test_refusals_name_their_remedy():
         with_bonus(configured())
     with pytest.raises(UsageError, match="takes one agent"):
         with_bonus(configured().multi_agent(policies={"a", "b"}, policy_mapping_fn=lambda *args, **keywords: "a"), weight=1.0)
+    with pytest.raises(UsageError, match=r"takes a configuration, PPOConfig\(\), not PPOConfig"):
+        with_bonus(PPOConfig, weight=1.0)
+    with pytest.raises(UsageError, match="has a bonus already"):
+        with_bonus(with_bonus(configured(), weight=1.0), "rnd", weight=1.0)
+    with pytest.raises(UsageError, match="num_learners is 2"):
+        with_bonus(configured().learners(num_learners=2), weight=1.0)
     several = with_bonus(configured(), weight=1.0).learners(num_learners=2)
     with pytest.raises(UsageError, match="num_learners is 2"):
         several.learner_class(config=several).build()

@@ -8,9 +8,10 @@ import pytest
 import torch
 from corridor import Corridor
 from gymnasium import spaces
+from harnesses import Draw
 from sb3_contrib import TRPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
@@ -301,14 +302,14 @@ def test_an_old_transition_has_lost_its_bonus():
     """The reward that the buffer holds is the environment's; what a draw adds is of now."""
     agent = DQN("MlpPolicy", corridors(count=1, length=50), learning_starts=10_000, seed=0, device="cpu")
     callback = BonusCallback("histogram", weight=1.0, centre="none", scaled=False, gather=100)
-    agent.learn(200, callback=callback)
-    np.random.seed(0)  # noqa: NPY002
-    before = agent.replay_buffer.sample(64)
+    draw = Draw()
+    agent.learn(200, callback=[draw, callback])
+    before = draw.sample
     agent.learn(2_000, callback=callback, reset_num_timesteps=False)
-    buffer = agent.replay_buffer
-    assert set(np.unique(buffer.rewards)) <= {0.0, 1.0}
-    batch = buffer.explorer.batch(before.observations.numpy(), before.actions.numpy()[:, 0], before.next_observations.numpy())
-    now = buffer.explorer.rate(batch, np.zeros((1, 64), np.float32)).bonuses
+    assert set(np.unique(agent.replay_buffer.rewards)) <= {0.0, 1.0}
+    told = callback.explorer
+    batch = told.batch(before.observations.numpy(), before.actions.numpy()[:, 0], before.next_observations.numpy())
+    now = told.rate(batch, np.zeros((1, 64), np.float32)).bonuses
     assert (now[0] < before.rewards.numpy()[:, 0]).all()
 
 
@@ -328,12 +329,53 @@ def test_the_bonus_lies_beside_the_model(tmp_path):
         BonusCallback().load(tmp_path / "nothing")
 
 
-def test_going_on_without_the_callback_gathers_nothing_for_ever():
-    agent = DQN("MlpPolicy", corridors(1), learning_starts=1_000, seed=0, device="cpu")
-    agent.learn(50, callback=BonusCallback(gather=20))
-    agent.learn(200)
-    assert len(agent.replay_buffer.arrived) < 20
-    assert len(agent.replay_buffer.explorer.bonus.replay) > 200
+def test_going_on_without_the_callback_has_no_bonus_and_gathers_nothing():
+    agent, draw = DQN("MlpPolicy", corridors(1), learning_starts=1_000, seed=0, device="cpu"), Draw()
+    agent.learn(200, callback=[draw, callback := BonusCallback(weight=1.0, gather=20)])
+    assert not set(np.unique(draw.sample.rewards.numpy())) <= {0.0, 1.0}
+    agent.learn(200, callback=(draw := Draw()))
+    assert set(np.unique(draw.sample.rewards.numpy())) <= {0.0, 1.0}
+    assert not agent.replay_buffer.arrived
+    assert len(callback.bonus.replay) == 200
+    agent.learn(100, callback=callback)
+    assert len(callback.bonus.replay) == 300
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_two_callbacks_are_refused(algorithm):
+    agent = algorithm("MlpPolicy", corridors(1), seed=0, device="cpu")
+    with pytest.raises(UsageError, match="Two BonusCallbacks would be in each other's way"):
+        agent.learn(64, callback=[BonusCallback(), BonusCallback("rnd")])
+    agent.learn(64, callback=BonusCallback())  # what was refused has left nothing behind
+
+
+def test_a_callback_within_another_is_refused():
+    agent = PPO("MlpPolicy", corridors(1), n_steps=16, batch_size=16, seed=0, device="cpu")
+    with pytest.raises(UsageError, match="pass it to learn itself, not to another callback"):
+        agent.learn(64, callback=EveryNTimesteps(8, BonusCallback()))
+
+
+def test_a_bonus_is_there_once_the_training_has_begun():
+    with pytest.raises(UsageError, match="pass it to learn first"):
+        BonusCallback().bonus  # noqa: B018
+
+
+def test_the_bonus_sees_the_actions_that_the_environment_saw():
+    """Those of a Box are clipped on the way."""
+    env = make_vec_env("Pendulum-v1", 2)
+    agent = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu", policy_kwargs={"log_std_init": 3.0})
+    agent.learn(128, callback=(callback := BonusCallback("rnd")))
+    assert callback.batch.action.abs().max() == 2.0
+    assert np.abs(agent.rollout_buffer.actions).max() > 2.0
+
+
+def test_evaluation_beside_a_normaliser_copies_its_moments():
+    """EvalCallback walks along both chains of wrappers, which must stay of one length."""
+    made = [VecNormalize(corridors(1)) for _ in range(2)]
+    agent = PPO("MlpPolicy", made[0], n_steps=16, batch_size=16, seed=0, device="cpu")
+    agent.learn(64, callback=[BonusCallback(), EvalCallback(made[1], n_eval_episodes=1, eval_freq=32, verbose=0)])
+    assert made[1].obs_rms.count > 32
+    assert not {"reset", "step_wait"} & set(vars(made[0].venv))
 
 
 class Stop(BaseCallback):

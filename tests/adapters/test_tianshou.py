@@ -156,6 +156,17 @@ def test_schedules_of_learning_rates_go_on(kind):
     assert same(trained(lambda agent: agent), trained(lambda agent: wrapped(agent, 0.0, "histogram", bins=5)))
 
 
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_a_second_trainer_is_a_second_training(kind):
+    """The weight falls in each; where the length was said, over all of them."""
+    settings = {"scaled": True} | ({"gather": 12} if kind is DQN else {})
+    agent, whole = (wrapped(algorithm(kind), "auto", "simhash", **settings, **said) for said in ({}, {"total_steps": 480}))
+    for trained, expected in ((agent, [1.0, 1.0]), (whole, [0.5, 1.0])):
+        for progress in expected:
+            train(trained, 240)
+            assert trained.shaper.progress == pytest.approx(progress)
+
+
 def test_a_state_without_a_bonus_is_refused():
     agent = algorithm(PPO)
     with pytest.raises(UsageError, match="load it before you wrap"):

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from corridor import Corridor
+from gymnasium import spaces
 from known import LateBonus, same, shown, snippet
 from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.data import Binary, Categorical, Composite, LazyTensorStorage, MultiCategorical, MultiOneHot, OneHot, ReplayBuffer
 from torchrl.envs import GymWrapper, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.libs.gym import GymEnv
 
 from ex2 import UsageError
-from ex2.adapters.torchrl import BonusTransform
+from ex2.adapters.torchrl import BonusTransform, space_of
 from ex2.episodic import Places
 
 ENV = Corridor()
@@ -151,8 +152,31 @@ def test_specs_become_spaces():
     assert np.allclose(space.low, [-1.2, -0.07])
     counted = TransformedEnv(car, StepCounter())
     assert BonusTransform(counted, "rnd", 1.0).shaper.bonus.observation_space == space
+    assert BonusTransform(counted, "rnd", 1.0, in_keys="observation").shaper.bonus.observation_space == space
     with pytest.raises(UsageError, match=r"step_count.*int64"):
         BonusTransform(counted, "rnd", 1.0, in_keys=["observation", "step_count"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "space"),
+    [
+        (OneHot(3), spaces.Discrete(3)),
+        (Categorical(3), spaces.Discrete(3)),
+        (MultiOneHot([2, 3]), spaces.MultiDiscrete([2, 3])),
+        (MultiCategorical([2, 3]), spaces.MultiDiscrete([2, 3])),
+        (Binary(4), spaces.MultiBinary(4)),
+    ],
+)
+def test_discrete_specs_become_spaces_and_their_values_members(spec, space):
+    found, values = space_of(spec, 0, "action")
+    assert found == space or found.shape == space.shape == (4,)
+    for drawn in values(spec.rand((20,))).numpy():
+        assert space.contains(drawn.astype(space.dtype))
+
+
+def test_an_observation_of_several_parts_is_refused():
+    with pytest.raises(UsageError, match=r"The observation 'state' has several parts \(arm, leg\)"):
+        space_of(Composite(arm=Binary(2), leg=Binary(2)), 0, "observation 'state'")
 
 
 def test_refusals_name_their_remedy():

@@ -15,7 +15,7 @@ import numpy as np
 from ex2.adapters.steps import StepShaper, check_length, in_a_row
 from ex2.arrays import Array
 from ex2.batch import mapped
-from ex2.bonus import Bonus
+from ex2.bonus import Bonus, check_bonus
 from ex2.errors import UsageError, missing_extra
 from ex2.explorer import as_weight
 from ex2.shaping import AUTO, Weight
@@ -56,7 +56,14 @@ def with_bonus(
         settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` (by default the
             configuration's) and `device` among them.
     """
+    check_bonus(bonus)
+    if not isinstance(config, AlgorithmConfig):
+        given = config.__name__ if isinstance(config, type) else type(config).__name__
+        raise UsageError(f"with_bonus takes a configuration, PPOConfig(), not {given}.")
     base = config.learner_class
+    if isinstance(base, type) and issubclass(base, BonusLearner):
+        raise UsageError("The configuration has a bonus already: call with_bonus once, 'kernel-exemplar+rnd' is two in one.")
+    check_learners(config.num_learners)
     if not config.enable_rl_module_and_learner or not (isinstance(base, type) and issubclass(base, PPOLearner)):
         raise UsageError(f"{type(config).__name__} does not train a PPO on the new API stack: with_bonus takes a PPOConfig.")
     if config.is_multi_agent:
@@ -67,6 +74,14 @@ def with_bonus(
         options.setdefault("seed", config.seed)
     kind = type(f"Bonus{base.__name__}", (BonusLearner, base), {"options": options})
     return config.learners(learner_class=kind)
+
+
+def check_learners(count: int) -> None:
+    if count > 1:
+        raise UsageError(
+            f"num_learners is {count}, and each learner would know only what it saw itself: use 0 or 1 with a bonus; "
+            "environment runners can be as many as you like."
+        )
 
 
 class BonusConnector(ConnectorV2):
@@ -140,11 +155,7 @@ class BonusLearner(PPOLearner):
     options: dict[str, Any]
 
     def build(self) -> None:
-        if self.config.num_learners > 1:
-            raise UsageError(
-                f"num_learners is {self.config.num_learners}, and each learner would know only what it saw itself: "
-                "use 0 or 1 with a bonus; environment runners can be as many as you like."
-            )
+        check_learners(self.config.num_learners)  # it may have been changed since
         self.connector = connector = BonusConnector(self.config.gamma, self.config.normalize_actions, self.options)
         config = self.config
 

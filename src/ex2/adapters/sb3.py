@@ -12,9 +12,9 @@ import torch
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
-from ex2.bonus import Bonus
+from ex2.bonus import Bonus, check_bonus
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import GATHER, Explorer, check_choices
+from ex2.explorer import GATHER, Explorer, check_choices, check_training
 from ex2.shaping import Weight
 from ex2.training.checkpoint import load, save
 from ex2.training.returns import Stream
@@ -35,6 +35,7 @@ except ModuleNotFoundError as error:
         raise
     raise missing_extra("sb3", "stable_baselines3") from None
 
+TWICE = "Two BonusCallbacks would be in each other's way: use one, BonusCallback('kernel-exemplar+rnd') for two bonuses."
 RECENT = 100  # episodes whose bonuses are reported, as many as Stable-Baselines3 has of rewards
 
 
@@ -76,8 +77,10 @@ class BonusCallback(BaseCallback):
         **settings: Any,
     ) -> None:
         super().__init__()
+        check_bonus(bonus)
+        check_training(centre, total_steps)
         self._bonus, self._settings = bonus, settings
-        self.weight = check_choices(weight, centre, scaled, gather)
+        self.weight = check_choices(weight, scaled, gather)
         self._choices = {"centre": centre, "scaled": scaled, "episodic": episodic, "gather": gather, "see": see}
         self.total_steps, self.last_frame, self.episodic = total_steps, last_frame, episodic
         self._explorer: Explorer | None = None
@@ -91,11 +94,13 @@ class BonusCallback(BaseCallback):
         self._episodes = deque[float](maxlen=RECENT)
         self._reported: dict[str, float] | None = None
         self._episode: Array = np.zeros(0)  # the bonus of each environment's episode so far
+        self._begun = False  # whether a rollout has: none begins for who is called now and then
 
     @property
     def explorer(self) -> Explorer:
         """Bonus, scales and weight, once there are spaces: at the start of training."""
-        assert self._explorer is not None, "The training has not begun yet."
+        if self._explorer is None:
+            raise UsageError("BonusCallback has no bonus before the training has begun: pass it to learn first.")
         return self._explorer
 
     @property
@@ -137,30 +142,45 @@ class BonusCallback(BaseCallback):
             self._load(saved)
 
     def _on_training_start(self) -> None:
+        if self._replay is None:
+            vars(self.model.rollout_buffer).pop("compute_returns_and_advantage", None)  # type: ignore[attr-defined]
+        elif self._replay.explorer is not self.explorer:
+            raise UsageError(TWICE)
         self.explorer.total_steps = self.total_steps or self.locals["total_timesteps"]
         self.explorer.steps = self.model.num_timesteps
         count = self.training_env.num_envs
         if len(self._episode) != count:
             self._episode = np.zeros(count)
         self._none = np.zeros(count, bool)  # where no episode ends
+        self._begun = False
         self.explorer.begin()
 
     def _on_training_end(self) -> None:
         if self._replay is None:  # of a rollout that was broken off
             vars(self.model.rollout_buffer).pop("compute_returns_and_advantage", None)  # type: ignore[attr-defined]
+        else:
+            self._replay.tell()
+            self._replay.explorer = None  # a training without this callback has no bonus
         if self._below is not None:
             self._below.remove()
 
     def _on_rollout_start(self) -> None:
+        self._begun = True
         if self._replay is None:
             self.explorer.reset()
             self._rewards: list[Array] = []
             self._ends: list[tuple[int, int]] = []  # of episodes: the step, and the environment
             self._before = None if self._below is None else self._below.observations
             buffer: Any = self.model.rollout_buffer  # type: ignore[attr-defined]
+            if "compute_returns_and_advantage" in vars(buffer):
+                raise UsageError(TWICE)
             buffer.compute_returns_and_advantage = self._compute_with_bonus
 
     def _on_step(self) -> bool:
+        if not self._begun:
+            raise UsageError(
+                "BonusCallback needs every step and every rollout: pass it to learn itself, not to another callback."
+            )
         if self._replay is not None:
             return True
         found = self.locals
@@ -181,7 +201,8 @@ class BonusCallback(BaseCallback):
                     part, last = (after, final) if key is ... else (after[key], final[key])
                     part[index] = last
             terminated = done & ~truncated
-        actions = found["actions"].reshape(len(done), *(self.model.action_space.shape or ()))
+        actions = found.get("clipped_actions", found["actions"])  # what the environment saw
+        actions = actions.reshape(len(done), *(self.model.action_space.shape or ()))
         rewards = rewards.astype(np.float32)  # a copy: what is expected behind a time limit will be added to them
         self.explorer.step(before, actions, after, rewards, terminated, truncated, copy=False)
         self._rewards.append(rewards)

@@ -41,37 +41,40 @@ def looked_at(env: VecEnv, last_frame: bool | int, inside: bool) -> tuple[spaces
     return space, last_frame
 
 
-class Below(VecEnvWrapper):
-    """Stands below a VecNormalize and keeps what it is given: it changes observations, the last ones of episodes included, and
-    has no hook for them."""
+class Below:
+    """Keeps what a VecNormalize is given: it changes observations, last ones of episodes included, and has no hook for them.
+
+    Functions of ours stand before `reset` and `step_wait` of what lies below it, and the chain of wrappers stays as it is:
+    what Stable-Baselines3 does along it (an EvalCallback's copies of moments) needs both chains to be of one length.
+    """
 
     def __init__(self, above: VecNormalize) -> None:
-        super().__init__(above.venv)
-        self.above = above
+        self.watched = above.venv
         self.observations: Any = above.get_original_obs() if hasattr(above, "old_obs") else None
         self.finals: dict[int, Any] = {}  # the last observation of each environment whose episode has just ended
+        self._reset, self._step_wait = self.watched.reset, self.watched.step_wait
+        vars(self.watched).update(reset=self.reset, step_wait=self.step_wait)
 
     @classmethod
     def under(cls, env: VecEnv) -> Below | None:
-        """Puts one under an environment's normaliser, if there is one."""
+        """What watches below an environment's normaliser, if there is one."""
         above = normalizer_of(env)
         if above is None:
             return None
-        if not isinstance(above.venv, Below):
-            above.venv = cls(above)
-        assert isinstance(above.venv, Below)
-        return above.venv
+        watching = getattr(vars(above.venv).get("step_wait"), "__self__", None)
+        return watching if isinstance(watching, cls) else cls(above)
 
     def remove(self) -> None:
         """Leaves the environment as it was."""
-        self.above.venv = self.venv
+        for name in ("reset", "step_wait"):
+            vars(self.watched).pop(name, None)
 
     def reset(self) -> VecEnvObs:
-        observations = self.venv.reset()
+        observations = self._reset()
         self.observations, self.finals = observations, {}
         return observations
 
     def step_wait(self) -> VecEnvStepReturn:
-        self.observations, rewards, dones, infos = self.venv.step_wait()
+        self.observations, rewards, dones, infos = self._step_wait()
         self.finals = {int(index): infos[index]["terminal_observation"] for index in dones.nonzero()[0]}
         return self.observations, rewards, dones, infos

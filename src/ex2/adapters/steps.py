@@ -10,10 +10,10 @@ from gymnasium import spaces
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
-from ex2.bonus import Bonus, as_bonus
-from ex2.errors import UsageError, unknown
-from ex2.explorer import as_weight, reported
-from ex2.shaping import CENTRES, Shaped, Shaper, Weight
+from ex2.bonus import Bonus, as_bonus, name_of
+from ex2.errors import UsageError
+from ex2.explorer import as_weight, check_state, check_training, reported
+from ex2.shaping import Shaped, Shaper, Weight
 
 
 def in_a_row(obs: Any, action: Any, next_obs: Any, terminated: Array, ends: Array, mask: Array | None = None) -> Batch:
@@ -67,21 +67,19 @@ class StepShaper:
         total_steps: int | None = None,
         **settings: Any,
     ) -> None:
-        if centre not in CENTRES:
-            raise unknown("centre", centre, CENTRES)
-        if total_steps is not None and total_steps <= 0:
-            raise UsageError(f"total_steps is {total_steps}: give the steps of the whole training, a positive number.")
+        check_training(centre, total_steps, gamma)
         self.bonus = as_bonus(bonus, observation_space, action_space, **settings)
         self.shaper = Shaper(self.bonus, as_weight(weight), gamma, centre, scaled, episode_counts=episode_counts)
         self.total_steps = total_steps
         self.seen = 0
+        self.began = 0  # how many had been seen when the training began
         self.metrics: dict[str, float] = {}
 
     @property
     def progress(self) -> float:
         """The share of the training that is done."""
         check_length(self.shaper.weight, self.total_steps)
-        return min(self.seen / self.total_steps, 1.0) if self.total_steps else 0.0
+        return min((self.seen - self.began) / self.total_steps, 1.0) if self.total_steps else 0.0
 
     def observe(self, batch: Batch, rewards: Array, anew: bool = False) -> Shaped:
         """Shows new transitions to the bonus, with their rewards [T, N]; bad ones are named before anything is changed.
@@ -107,9 +105,12 @@ class StepShaper:
         return self.shaper.again(batch, rewards)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"bonus": self.bonus.state_dict(), "shaper": self.shaper.state_dict(), "seen": self.seen}
+        name = name_of(self.bonus)
+        counts = {"seen": self.seen, "began": self.began}
+        return {"name": name, "bonus": self.bonus.state_dict(), "shaper": self.shaper.state_dict(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_state(state, self.bonus)
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
-        self.seen = int(state["seen"])
+        self.seen, self.began = int(state["seen"]), int(state.get("began", 0))

@@ -80,6 +80,8 @@ class BonusMixin:
         gamma = getattr(wrapped, "gamma", None) if gamma is None else gamma
         if gamma is None:
             raise UsageError(f"{type(wrapped).__name__} does not say its discount: pass gamma=... as you passed it there.")
+        self.own_length = settings.get("total_steps") is None
+        self.trainers = 0
         self.shaper = StepShaper(bonus, weight, gamma, space, policy.action_space, episode_counts=episode_counts, **settings)
         self.lr_schedulers = wrapped.lr_schedulers  # Tianshou steps those of the outermost algorithm only
 
@@ -90,9 +92,12 @@ class BonusMixin:
         return self
 
     def create_trainer(self, params: Any) -> Any:
-        """Takes the length of the training from the trainer's parameters, unless it was said."""
-        if self.shaper.total_steps is None:
+        """Takes the length of the training from the trainer's parameters, unless it was said; a further trainer of the same
+        algorithm is a further training, in which the weight falls anew."""
+        if self.own_length:
             self.shaper.total_steps = params.max_epochs * params.epoch_num_steps
+            self.shaper.began = self.shaper.seen if self.trainers else self.shaper.began
+        self.trainers += 1
         return super().create_trainer(params)  # type: ignore[misc]
 
     def transitions(self, buffer: ReplayBuffer, batch: Any, indices: Array, related: bool = True) -> Batch:

@@ -8,7 +8,7 @@ batch that they rate, so this transform is no part of the environment: it is the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ex2.shaping import AUTO, Weight
 
 try:
     from tensordict import TensorDictBase
-    from torchrl.data import Binary, Bounded, Categorical, MultiCategorical, OneHot, TensorSpec
+    from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, TensorSpec
     from torchrl.envs import EnvBase
     from torchrl.envs.transforms import Transform
 except ModuleNotFoundError as error:
@@ -62,11 +62,11 @@ class BonusTransform(Transform):  # type: ignore[misc]
         *,
         gamma: float = 0.99,
         total_steps: int | None = None,
-        in_keys: list[str] | None = None,
+        in_keys: list[str] | str | None = None,
         **settings: Any,
     ) -> None:
         check_length(as_weight(weight), total_steps)
-        keys = ["observation"] if in_keys is None else list(in_keys)
+        keys = ["observation"] if in_keys is None else [in_keys] if isinstance(in_keys, str) else list(in_keys)
         super().__init__(in_keys=[*keys, "action", ("next", "reward")], out_keys=[later(name) for name in WRITTEN])
         known = dict(env.observation_spec.items(True, True))
         for key in keys:
@@ -159,17 +159,31 @@ def columns(values: Tensor, data: TensorDictBase) -> Tensor:
     return values.reshape(math.prod(data.batch_size[:-1]), steps, *values.shape[data.batch_dims :]).transpose(0, 1)
 
 
+def numbered(codes: Tensor, sizes: Sequence[int]) -> Tensor:
+    """One-hot codes of so many places each, one behind the other, as numbers.
+
+    >>> numbered(torch.tensor([[0, 1, 1, 0, 0]]), [2, 3]).tolist()
+    [[1, 0]]
+    """
+    return torch.stack([part.long().argmax(-1) for part in codes.split(list(sizes), -1)], -1)
+
+
 def space_of(spec: TensorSpec, leading: int, name: str) -> tuple[spaces.Space[Any], Values]:
     """The space of one environment's values, and what makes values of it of a tensor: one-hot codes are numbered."""
     shape = tuple(spec.shape[leading:])
+    if isinstance(spec, Composite):
+        raise UsageError(f"The {name} has several parts ({', '.join(map(str, spec.keys()))}): bonuses take one part a key.")
+    if isinstance(spec, MultiOneHot):  # a OneHot, too, as a MultiCategorical and a Binary are Categorical
+        sizes = [part.n for part in spec.space]
+        return spaces.MultiDiscrete(sizes), lambda values: numbered(values, sizes)
     if isinstance(spec, OneHot):
         return spaces.Discrete(spec.space.n), lambda values: values.long().argmax(-1)
-    if isinstance(spec, Categorical):
-        return spaces.Discrete(spec.space.n), lambda values: values
-    if isinstance(spec, MultiCategorical):
-        return spaces.MultiDiscrete(spec.nvec.reshape(-1, shape[-1])[0].cpu().numpy()), lambda values: values
     if isinstance(spec, Binary):
         return spaces.MultiBinary(shape), lambda values: values
+    if isinstance(spec, MultiCategorical):
+        return spaces.MultiDiscrete(spec.nvec.reshape(-1, shape[-1])[0].cpu().numpy()), lambda values: values
+    if isinstance(spec, Categorical):
+        return spaces.Discrete(spec.space.n), lambda values: values
     if not spec.dtype.is_floating_point and spec.dtype != torch.uint8:
         raise UsageError(f"The {name} is a spec of {spec.dtype} numbers: bonuses take floats, bytes and discrete specs.")
     dtype = np.uint8 if spec.dtype == torch.uint8 else np.float32
