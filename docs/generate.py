@@ -30,6 +30,13 @@ FIGURE = re.compile(
     r"(?:%|(?:ms|MB|GB|M|seconds?|minutes?|hours?|times|steps?/s|million)\b))(?![\w^*])"
 )
 """What looks like a measurement: decimals, thousands, shares, and numbers of a unit."""
+COUNT = "one|two|three|four|five|six|seven|eight|nine|ten|twenty|fifty|a hundred|several|many"
+SPELLED = re.compile(
+    rf"\b(?:(?:{COUNT}|none) of (?:{COUNT})|(?:(?:{COUNT}|\d+) times|twice) (?:as )?(?:fast|slow|cheap|large|small)(?:er)?|"
+    r"half a (?:second|minute|hour))\b",
+    re.IGNORECASE,
+)
+"""The same in words."""
 NOT_PROSE = (
     r"<!-- begin .*?<!-- end [\w-]+ -->",
     r"```.*?```",
@@ -93,7 +100,8 @@ def figures(page: str, text: str) -> list[str]:
     for pattern in (*NOT_PROSE, *facts):
         text = re.sub(pattern, " ", text, flags=re.DOTALL)
     allowed = [re.compile(pattern) for name, pattern in ALLOWED.items() if fnmatch(page, name)]
-    return [found for found in FIGURE.findall(text) if not any(pattern.fullmatch(found.strip()) for pattern in allowed)]
+    found = [*FIGURE.findall(text), *SPELLED.findall(text)]
+    return [figure for figure in found if not any(pattern.fullmatch(figure.strip()) for pattern in allowed)]
 
 
 def problems() -> list[str]:

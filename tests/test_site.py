@@ -45,7 +45,11 @@ def test_what_differs_is_named():
     ("prose", "found"),
     [
         ("It solves 9 of 10 seeds, 0.93 on the mean.", ["9 of 10", "0.93"]),
-        ("Twice as fast: 12,000 steps, 80 % of them, in 5 minutes.", ["12,000", "80 %", "5 minutes"]),
+        ("Twice as fast: 12,000 steps, 80 % of them, in 5 minutes.", ["12,000", "80 %", "5 minutes", "Twice as fast"]),
+        (
+            "Four of six runs learned it; it is ten times cheaper, twice as fast, in half a second.",
+            ["Four of six", "ten times cheaper", "twice as fast", "half a second"],
+        ),
         ("With `gamma=0.99` in\n\n    ex2 train --set algo.gamma=0.5\n\n[here](0.5.md), K = 1 and 20 episodes.", []),
         ("```\n0.5\n```\n<!-- begin headline -->\n0.5\n<!-- end headline -->", []),
     ],
