@@ -239,6 +239,8 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings, episode_counts=False)
         self.gather = gather
         self._rewards = np.zeros(0)
+        self._reported: dict[str, float] = {}
+        self._looked: list[int] = []  # where the buffer's parts ended at the last look
         self.shown: list[tuple[int, int]] = []  # of each part of the buffer: where it ended, and how many it held
 
     def update(self, buffer: ReplayBuffer, sample_size: int | None) -> TrainingStats:
@@ -248,7 +250,10 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
 
     def look(self, buffer: ReplayBuffer) -> None:
         """Shows the transitions to the bonus that have arrived since the last time, if there are enough of them."""
-        parts = list(getattr(buffer, "buffers", [buffer]))
+        ends = buffer.last_index.tolist()
+        if ends == self._looked:
+            return
+        self._looked, parts = ends, list(getattr(buffer, "buffers", [buffer]))
         before = self.shown if len(self.shown) == len(parts) else [(0, 0)] * len(parts)
         now = [(int(part.last_index[0]), len(part)) for part in parts]
         fresh = [
@@ -273,11 +278,14 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         return super()._preprocess_batch(batch, seen, indices)
 
     def _wrapper_update_with_batch(self, batch: Any, original_stats: TrainingStats) -> TrainingStats:
-        return BonusTrainingStats(original_stats, self.shaper.metrics)
+        if self.shaper.metrics is self._reported:  # Tianshou averages over what it is given again and again
+            return original_stats
+        self._reported = self.shaper.metrics
+        return BonusTrainingStats(original_stats, self._reported)
 
     def bonus_state(self) -> dict[str, Any]:
         return super().bonus_state() | {"shown": list(self.shown)}
 
     def load_bonus_state(self, state: dict[str, Any]) -> None:
         super().load_bonus_state(state)
-        self.shown = [(int(last), int(held)) for last, held in state["shown"]]
+        self.shown, self._looked = [(int(last), int(held)) for last, held in state["shown"]], []
