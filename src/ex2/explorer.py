@@ -31,7 +31,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ex2.arrays import Array
 from ex2.batch import Batch, leaves, mapped
-from ex2.bonus import Bonus, as_bonus, name_of
+from ex2.bonus import Bonus, as_bonus, check_bonus, name_of
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Shaped, Shaper, Weight, check_scaled
 from ex2.view import See, View, copied
@@ -71,10 +71,14 @@ def check_training(centre: str, total_steps: int | None, gamma: float = 1.0) -> 
         raise UsageError(f"total_steps={total_steps!r} must be the steps of the whole training, a whole number of at least 1.")
 
 
-def check_choices(weight: float | str | Weight, scaled: bool, gather: int) -> Weight:
-    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+def check_gather(gather: int) -> None:
     if not isinstance(gather, Integral) or isinstance(gather, bool) or gather < 1:
         raise UsageError(f"gather={gather!r} must be a whole number of at least 1: the transitions that a fit waits for.")
+
+
+def check_choices(weight: float | str | Weight, scaled: bool, gather: int) -> Weight:
+    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+    check_gather(gather)
     found = as_weight(weight)
     check_scaled(found, scaled)
     return found
@@ -100,7 +104,7 @@ def seems_finite(values: Any) -> bool:
     """
     if isinstance(values, np.ndarray):
         return values.dtype.kind != "f" or math.isfinite(np.vdot(values, values))
-    return isinstance(values, Mapping) and all(map(seems_finite, values.values()))
+    return all(map(seems_finite, values.values() if isinstance(values, Mapping) else values))
 
 
 class Explorer:
@@ -147,6 +151,7 @@ class Explorer:
         if autoreset is not None and not isinstance(autoreset, AutoresetMode):
             modes = ", ".join(str(mode) for mode in AutoresetMode)
             raise UsageError(f"autoreset={autoreset!r} is no mode of gymnasium.vector.AutoresetMode: use {modes}, or None.")
+        check_bonus(bonus, settings, Explorer.__init__)
         self.view = View(observation_space, see, last_frame)
         built = {} if isinstance(bonus, Bonus) else {"seed": seed, "device": device}
         self.bonus = as_bonus(bonus, self.view.space, action_space, **built, **settings)
@@ -168,6 +173,11 @@ class Explorer:
     @classmethod
     def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
         """An explorer for the environments of a Gymnasium vector; it reads their spaces and their autoreset mode."""
+        if not isinstance(envs, VectorEnv):
+            raise UsageError(
+                f"Explorer.of takes a vector of environments, gymnasium.make_vec(...), not {type(envs).__name__}: pass the "
+                "spaces of others to Explorer itself."
+            )
         mode = envs.metadata.get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise UsageError(
@@ -231,8 +241,8 @@ class Explorer:
         before, after = self.view(obs), self.view(next_obs)
         if copy:
             before, action, after = copied(before), copied(action), copied(after)
-        terminated, truncated, rewards = copied(terminated), copied(truncated), copied(rewards)
-        terminated, truncated = terminated.astype(bool, copy=False), truncated.astype(bool, copy=False)
+        rewards = np.asarray(copied(rewards))
+        terminated, truncated = np.asarray(copied(terminated), bool), np.asarray(copied(truncated), bool)
         mask = self._all
         if mask is None or not mask.shape == rewards.shape == terminated.shape == truncated.shape:
             mask = self._all = self._mask_of(rewards, terminated, truncated)
@@ -278,6 +288,9 @@ class Explorer:
         elif isinstance(values, Mapping):
             for key, part in values.items():
                 self.check_finite(part, f"{name}[{key!r}]", step)
+        else:
+            for index, part in enumerate(values):
+                self.check_finite(part, f"{name}[{index}]", step)
 
     def _with_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> Any:
         """Where an episode ended, the observation it ended with in place of the one that the next begins with."""

@@ -40,6 +40,11 @@ class BonusVectorWrapper(VectorWrapper):
         weight: float | str | Weight = "auto",
         **settings: Any,
     ) -> None:
+        if not isinstance(env, VectorEnv):
+            raise UsageError(
+                f"BonusVectorWrapper takes a vector of environments, gymnasium.make_vec(...), not {type(env).__name__}: "
+                "BonusWrapper is for one."
+            )
         super().__init__(env)
         self.explorer = Explorer.of(env, bonus, weight, **settings)
         self._before: Any = None
@@ -78,6 +83,11 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         weight: float | str | Weight = "auto",
         **settings: Any,
     ) -> None:
+        if not isinstance(env, gymnasium.Env):
+            raise UsageError(
+                f"BonusWrapper takes one environment, gymnasium.make(...), not {type(env).__name__}: BonusVectorWrapper is for "
+                "several."
+            )
         super().__init__(env)
         mode = gymnasium.vector.AutoresetMode.NEXT_STEP
         self.explorer = Explorer(env.observation_space, env.action_space, bonus, weight, autoreset=mode, **settings)

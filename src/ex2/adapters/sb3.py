@@ -12,7 +12,7 @@ import torch
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
-from ex2.bonus import Bonus, check_bonus
+from ex2.bonus import Bonus, check_bonus, form_of
 from ex2.errors import UsageError, missing_extra
 from ex2.explorer import GATHER, Explorer, check_choices, check_training, seems_finite
 from ex2.shaping import Weight
@@ -77,7 +77,9 @@ class BonusCallback(BaseCallback):
         **settings: Any,
     ) -> None:
         super().__init__()
-        check_bonus(bonus)
+        if isinstance(bonus, dict):  # Stable-Baselines3 calls a class as if it were a function of its variables
+            raise UsageError("BonusCallback was passed as a class: pass one that is made, callback=BonusCallback().")
+        check_bonus(bonus, settings, BonusCallback.__init__)
         check_training(centre, total_steps)
         self._bonus, self._settings = bonus, settings
         self.weight = check_choices(weight, scaled, gather)
@@ -111,6 +113,8 @@ class BonusCallback(BaseCallback):
     @property
     def batch(self) -> Batch:
         """The transitions of the last rollout."""
+        if self._replay is not None:
+            raise UsageError("Off-policy there is no rollout to look at: transitions are in the model's replay_buffer.")
         return self.explorer.latest
 
     def _init_callback(self) -> None:
@@ -128,6 +132,12 @@ class BonusCallback(BaseCallback):
             chosen: dict[str, Any] = {"gamma": model.gamma, "seed": model.seed or 0, "device": device}
             chosen |= self._choices | self._settings
             self._explorer = Explorer(space, model.action_space, self._bonus, self.weight, last_frame=frame, **chosen)
+            self._spaces = form_of(space), form_of(model.action_space)
+        elif self._spaces != (form_of(space), form_of(model.action_space)):
+            raise UsageError(
+                f"This BonusCallback was used with other spaces than those of this {type(model).__name__}, {space} and "
+                f"{model.action_space}: make a new one for it."
+            )
         self._below, self._replay = None, None
         if isinstance(model, OffPolicyAlgorithm):
             normalizer = unwrap_vec_normalize(self.training_env)
@@ -268,7 +278,10 @@ class BonusCallback(BaseCallback):
 
     def load(self, path: str | Path) -> BonusCallback:
         """Goes on from what `save` wrote; returns itself: `callback=BonusCallback().load("agent")`."""
-        saved = load(beside(path))
+        path = beside(path)
+        if not path.exists():
+            raise UsageError(f"There is no checkpoint {path}: callback.save({str(path)!r}) writes it, after model.save(...).")
+        saved = load(path)
         if self._explorer is None:
             self._saved = saved
         else:

@@ -18,6 +18,7 @@ from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
+from ex2.explorer import check_gather
 from ex2.shaping import Weight
 
 try:
@@ -56,6 +57,18 @@ def check_rewards(rewards: Array) -> None:
     """Refuses those of several agents."""
     if rewards.ndim != 1:
         raise UsageError(f"Rewards have the shape {rewards.shape}: bonuses take one reward a step, of one agent.")
+
+
+def check_algorithm(algorithm: Any, kind: type, name: str, such_as: str) -> None:
+    """Refuses what is no algorithm of this kind, or has a bonus already."""
+    given = type(algorithm).__name__
+    if isinstance(algorithm, BonusMixin):
+        raise UsageError("The algorithm has a bonus already: wrap it once, 'kernel-exemplar+rnd' is two in one.")
+    if isinstance(algorithm, OnPolicyAlgorithm | OffPolicyAlgorithm) and not isinstance(algorithm, kind):
+        other = "BonusOffPolicyWrapper" if name == "on-policy" else "BonusOnPolicyWrapper"
+        raise UsageError(f"{given} is not {name}: use {other}.")
+    if not isinstance(algorithm, kind):
+        raise UsageError(f"A bonus is for an {name} algorithm, such as {such_as}(policy=...), not for {given}.")
 
 
 class BonusMixin:
@@ -159,8 +172,7 @@ class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
         gamma: float | None = None,
         **settings: Any,
     ) -> None:
-        if not isinstance(wrapped_algorithm, OnPolicyAlgorithm):
-            raise UsageError(f"{type(wrapped_algorithm).__name__} is not on-policy: use BonusOffPolicyWrapper.")
+        check_algorithm(wrapped_algorithm, OnPolicyAlgorithm, "on-policy", "PPO")
         super().__init__(wrapped_algorithm)
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings)
 
@@ -231,10 +243,8 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         gamma: float | None = None,
         **settings: Any,
     ) -> None:
-        if not isinstance(wrapped_algorithm, OffPolicyAlgorithm):
-            raise UsageError(f"{type(wrapped_algorithm).__name__} is not off-policy: use BonusOnPolicyWrapper.")
-        if gather < 1:
-            raise UsageError(f"gather is {gather}: give the number of transitions for a fit of the bonus, at least 1.")
+        check_algorithm(wrapped_algorithm, OffPolicyAlgorithm, "off-policy", "DQN")
+        check_gather(gather)
         super().__init__(wrapped_algorithm)
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings, episode_counts=False)
         self.gather = gather
