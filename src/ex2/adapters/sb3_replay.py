@@ -128,7 +128,7 @@ class BonusReplayBuffer(ReplayBuffer):
         before, after = (
             mapped(self.to_torch, env.normalize_obs(_arrays(some))) for some in (drawn.observations, drawn.next_observations)
         )
-        return drawn._replace(observations=before, next_observations=after)
+        return type(drawn)(before, drawn.actions, after, drawn.dones, drawn.rewards)
 
     def _batch(self, drawn: Any) -> Batch:
         """A sample as what the bonus sees."""
