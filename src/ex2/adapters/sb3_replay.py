@@ -84,7 +84,7 @@ class BonusReplayBuffer(ReplayBuffer):
         self._listen()
         fresh, rewards = self.arrived[done:], [one for heard in self.heard[done:] for one in heard.tolist()]
         enough = (self.explorer.gathered + len(self.arrived)) * self.n_envs >= self.explorer.gather
-        if enough or self.explorer.is_news(rewards, lambda: any(_ends(*step[4:])[0].any() for step in fresh)):
+        if enough or self.explorer.is_news(rewards, lambda: any(_terminated(*step[4:]) for step in fresh)):
             self._learn(self.explorer, done)
 
     def _learn(self, explorer: Explorer, done: int) -> None:
@@ -163,10 +163,15 @@ class BonusDictReplayBuffer(BonusReplayBuffer, DictReplayBuffer):
 def _ends(dones: Array, infos: list[dict[str, Any]]) -> tuple[Array, Array]:
     """Where episodes terminated, and where they were cut."""
     ended = dones.astype(bool)
-    if True not in ended.tolist():  # of a few, this is the quickest
+    if True not in dones.tolist():  # of a few, this is the quickest
         return ended, ended
     truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
     return ended & ~truncated, truncated
+
+
+def _terminated(dones: Array, infos: list[dict[str, Any]]) -> bool:
+    """Whether an episode terminated."""
+    return True in dones.tolist() and bool(_ends(dones, infos)[0].any())
 
 
 def _arrays(observations: Any) -> Any:
