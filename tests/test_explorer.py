@@ -10,6 +10,7 @@ from walk import Known, Walk
 
 from conftest import BUTTONS, VECTOR
 from ex2 import Explorer, UsageError, make_bonus
+from ex2.adapters.gymnasium import BonusVectorWrapper, BonusWrapper
 
 FINAL = {"final_obs": np.zeros((1, 2), np.float32)}
 
@@ -136,6 +137,30 @@ def test_what_cannot_be_told_is_refused():
     envs.metadata = {}
     with pytest.raises(UsageError, match="does not say in its metadata"):
         Explorer.of(envs)
+
+
+def test_wrappers_and_explorers_say_what_they_take():
+    one, several = gymnasium.make("CartPole-v1"), gymnasium.make_vec("CartPole-v1", 2)
+    for make, given, sentence in (
+        (BonusVectorWrapper, one, r"BonusVectorWrapper takes a vector .* not TimeLimit: BonusWrapper is for one"),
+        (BonusWrapper, several, r"BonusWrapper takes one environment, .* BonusVectorWrapper is for several"),
+        (Explorer.of, one, r"Explorer\.of takes a vector of environments, .* not TimeLimit"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            make(given)
+    with pytest.raises(UsageError, match="'total_step': did you mean 'total_steps'"):
+        BonusVectorWrapper(several, total_step=100)
+    told, here = explorer(), np.zeros((2, 2), np.float32)
+    with pytest.raises(UsageError, match=r"truncated has the shape \(\) where rewards have \(2,\)"):
+        told.step(here, np.zeros(2, int), here, np.zeros(2), np.zeros(2, bool), {})
+    with pytest.raises(UsageError, match=r"The action space is Dict.*: bonuses take actions of Box and discrete spaces"):
+        Explorer(VECTOR, gymnasium.spaces.Dict({"push": BUTTONS}))
+    pair = Explorer(gymnasium.spaces.Tuple((VECTOR, BUTTONS)), BUTTONS)
+    both = np.full((1, 2), np.nan, np.float32), np.zeros(1, int)
+    with pytest.raises(UsageError, match=r"The observation\[0\] of environment 0 at step 0 of the rollout"):
+        pair.step(both, np.zeros(1, int), both, np.zeros(1), np.zeros(1, bool), np.zeros(1, bool))
+    with pytest.raises(UsageError, match="There was no rollout yet"):
+        told.latest  # noqa: B018
 
 
 @pytest.mark.parametrize(

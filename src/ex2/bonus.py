@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -355,11 +355,15 @@ def as_bonus(
 ) -> Bonus:
     """The bonus itself, or one built by name; settings go with a name only."""
     check_bonus(bonus)
+    if isinstance(action_space, spaces.Dict | spaces.Tuple):
+        raise UsageError(
+            f"The action space is {action_space}: bonuses take actions of Box and discrete spaces, as one array; flatten them."
+        )
     if isinstance(bonus, str):
         return make_bonus(bonus, observation_space, action_space, **settings)
     if settings:
         raise UsageError(f"Settings {sorted(settings)} were passed beside a built bonus: pass them when you build it.")
-    if _form(bonus.observation_space) != _form(observation_space):
+    if form_of(bonus.observation_space) != form_of(observation_space):
         raise UsageError(
             f"The bonus was built for observations {bonus.observation_space} and is to see {observation_space}: build it for "
             f"these, or pass its name, {_name(type(bonus))!r}."
@@ -367,10 +371,17 @@ def as_bonus(
     return bonus
 
 
-def check_bonus(bonus: Any) -> None:
-    """Refuses what is neither a bonus nor the name of one, before there are spaces."""
+def check_bonus(bonus: Any, settings: Iterable[str] = (), taker: Callable[..., Any] | None = None) -> None:
+    """Refuses what is neither a bonus nor the name of one, and settings that neither it nor `taker` has, before there are
+    spaces."""
     if isinstance(bonus, str):
         kind_of(bonus)
+        known = [*setting_names(bonus), "seed", "device", *(bonus.split("+") if "+" in bonus else ())]
+        own = [] if taker is None else inspect.signature(taker).parameters.values()
+        for name in settings:
+            if name not in known:
+                others = [one.name for one in own if one.kind is one.KEYWORD_ONLY]
+                raise unknown(f"setting, here or of the bonus {bonus!r},", name, [*others, *known])
     elif not isinstance(bonus, Bonus):
         kind = bonus.__name__ if isinstance(bonus, type) else type(bonus).__name__
         raise UsageError(
@@ -378,10 +389,10 @@ def check_bonus(bonus: Any) -> None:
         )
 
 
-def _form(space: spaces.Space[Any]) -> Any:
+def form_of(space: spaces.Space[Any]) -> Any:
     """What a space's values have in common, whatever their bounds."""
     if isinstance(space, spaces.Dict):
-        return {key: _form(part) for key, part in space.spaces.items()}
+        return {key: form_of(part) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return [_form(part) for part in space.spaces]
+        return [form_of(part) for part in space.spaces]
     return space.shape if isinstance(space, spaces.Box) else space

@@ -31,7 +31,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ex2.arrays import Array
 from ex2.batch import Batch, leaves, mapped
-from ex2.bonus import Bonus, as_bonus, name_of
+from ex2.bonus import Bonus, as_bonus, check_bonus, name_of
 from ex2.errors import UsageError, unknown
 from ex2.shaping import CENTRES, Shaped, Shaper, Weight, check_scaled
 from ex2.view import See, View, copied
@@ -71,10 +71,14 @@ def check_training(centre: str, total_steps: int | None, gamma: float = 1.0) -> 
         raise UsageError(f"total_steps={total_steps!r} must be the steps of the whole training, a whole number of at least 1.")
 
 
-def check_choices(weight: float | str | Weight, scaled: bool, gather: int) -> Weight:
-    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+def check_gather(gather: int) -> None:
     if not isinstance(gather, Integral) or isinstance(gather, bool) or gather < 1:
         raise UsageError(f"gather={gather!r} must be a whole number of at least 1: the transitions that a fit waits for.")
+
+
+def check_choices(weight: float | str | Weight, scaled: bool, gather: int) -> Weight:
+    """Refuses what no training can begin with, before there are spaces; returns the weight."""
+    check_gather(gather)
     found = as_weight(weight)
     check_scaled(found, scaled)
     return found
@@ -100,7 +104,7 @@ def seems_finite(values: Any) -> bool:
     """
     if isinstance(values, np.ndarray):
         return values.dtype.kind != "f" or math.isfinite(np.vdot(values, values))
-    return isinstance(values, Mapping) and all(map(seems_finite, values.values()))
+    return all(map(seems_finite, values.values() if isinstance(values, Mapping) else values))
 
 
 class Explorer:
@@ -147,6 +151,7 @@ class Explorer:
         if autoreset is not None and not isinstance(autoreset, AutoresetMode):
             modes = ", ".join(str(mode) for mode in AutoresetMode)
             raise UsageError(f"autoreset={autoreset!r} is no mode of gymnasium.vector.AutoresetMode: use {modes}, or None.")
+        check_bonus(bonus, settings, Explorer.__init__)
         self.view = View(observation_space, see, last_frame)
         built = {} if isinstance(bonus, Bonus) else {"seed": seed, "device": device}
         self.bonus = as_bonus(bonus, self.view.space, action_space, **built, **settings)
@@ -161,11 +166,18 @@ class Explorer:
         self._ended: Array | None = None  # environments whose next step is a reset
         self._all: Array | None = None  # a mask of all environments
         self._latest: list[Row] = []  # the last rollout
+        self.rewards: Array = np.zeros((0, 0))
+        """The environments' own rewards of the last rollout, [T, N]."""
         self._last: tuple[Any, Array] | None = None  # what the last fit's steps ended with, and where episodes did
 
     @classmethod
     def of(cls, envs: VectorEnv[Any, Any, Any], *positional: Any, **keywords: Any) -> Self:
         """An explorer for the environments of a Gymnasium vector; it reads their spaces and their autoreset mode."""
+        if not isinstance(envs, VectorEnv):
+            raise UsageError(
+                f"Explorer.of takes a vector of environments, gymnasium.make_vec(...), not {type(envs).__name__}: pass the "
+                "spaces of others to Explorer itself."
+            )
         mode = envs.metadata.get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise UsageError(
@@ -188,7 +200,19 @@ class Explorer:
     @property
     def latest(self) -> Batch:
         """The transitions of the last rollout."""
+        if not self._latest:
+            raise UsageError("There was no rollout yet: its transitions are here after Explorer.rollout.")
         return _batch(self._latest)
+
+    @property
+    def running(self) -> int:
+        """How many steps the rollout that runs has."""
+        return len(self._rows) - self._told
+
+    @property
+    def gathered(self) -> int:
+        """How many steps of rollouts that are done wait for a fit."""
+        return self._told
 
     def begin(self) -> None:
         """What follows need not go on where the last step ended."""
@@ -212,25 +236,30 @@ class Explorer:
         *,
         copy: bool = True,
     ) -> None:
-        """Takes one step of all environments, [N, ...], as they returned it; without `copy`, it is not written over later."""
+        """Takes one step of all environments, [N, ...], as they returned it; without `copy`, observations and actions are not
+        written over later."""
         before, after = self.view(obs), self.view(next_obs)
         if copy:
-            row = (before, action, after, terminated, truncated, rewards)
-            before, action, after, terminated, truncated, rewards = map(copied, row)
-        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+            before, action, after = copied(before), copied(action), copied(after)
+        rewards = np.asarray(copied(rewards))
+        terminated, truncated = np.asarray(copied(terminated), bool), np.asarray(copied(truncated), bool)
         mask = self._all
-        if mask is None or mask.shape != np.shape(rewards) or mask.shape != terminated.shape or mask.shape != truncated.shape:
+        if mask is None or not mask.shape == rewards.shape == terminated.shape == truncated.shape:
             mask = self._all = self._mask_of(rewards, terminated, truncated)
             self._ended = None  # these are other environments
         if self.autoreset is AutoresetMode.NEXT_STEP:
             mask = mask if self._ended is None else ~self._ended
             self._ended = terminated | truncated
         elif self.autoreset is AutoresetMode.SAME_STEP and (terminated | truncated).any():
-            self._put_finals(after, infos or {}, terminated | truncated)
+            after = self._with_finals(after, infos or {}, terminated | truncated)
         if not (seems_finite(after) and seems_finite(rewards)):
-            self._refuse_non_finite(after, "observation")
-            self._refuse_non_finite(rewards, "reward")
-        self._rows.append((before, action, after, terminated, truncated, mask, rewards))
+            self.check_finite(after)
+            self.check_finite(rewards, "reward")
+        self.take((before, action, after, terminated, truncated, mask, rewards))
+
+    def take(self, row: Row) -> None:
+        """Takes one step of all environments as it is: checked, nobody writes over it, observations as the bonus sees them."""
+        self._rows.append(row)
 
     def _mask_of(self, rewards: Any, terminated: Array, truncated: Array) -> Array:
         """One of all environments, if these are numbers of as many as before."""
@@ -247,20 +276,23 @@ class Explorer:
             )
         return np.ones(shape, bool)
 
-    def _refuse_non_finite(self, values: Any, name: str) -> None:
-        """Names the environment that gave a number no agent can learn from, before a policy stumbles over it."""
+    def check_finite(self, values: Any, name: str = "observation", step: int | None = None) -> None:
+        """Names the environment that gave numbers [N, ...] no agent can learn from, before a policy stumbles over them."""
         if isinstance(values, np.ndarray):
             if values.dtype.kind == "f" and not np.isfinite(values).all():
-                index, step = int(np.argwhere(~np.isfinite(values))[0][0]), len(self._rows) - self._told
+                index, step = int(np.argwhere(~np.isfinite(values))[0][0]), self.running if step is None else step
                 raise UsageError(
                     f"The {name} of environment {index} at step {step} of the rollout, {self.steps + step * len(values):,} "
                     f"steps into training, is {values[index]}: environments must give finite numbers."
                 )
         elif isinstance(values, Mapping):
             for key, part in values.items():
-                self._refuse_non_finite(part, f"{name}[{key!r}]")
+                self.check_finite(part, f"{name}[{key!r}]", step)
+        else:
+            for index, part in enumerate(values):
+                self.check_finite(part, f"{name}[{index}]", step)
 
-    def _put_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> None:
+    def _with_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> Any:
         """Where an episode ended, the observation it ended with in place of the one that the next begins with."""
         finals = infos.get("final_obs", infos.get("final_observation"))
         if finals is None:
@@ -268,16 +300,21 @@ class Explorer:
                 "An episode has ended and infos hold no final_obs, as they do with SAME_STEP autoreset: pass step the infos of "
                 "the environments."
             )
-        for index in np.flatnonzero(ended):
-            one = mapped(itemgetter(index), finals)
-            _put(after, int(index), self.view(mapped(lambda values: np.asarray(values)[None], one)))
+        return self.with_finals(after, {int(index): mapped(itemgetter(index), finals) for index in np.flatnonzero(ended)})
+
+    def with_finals(self, after: Any, finals: Mapping[int, Any]) -> Any:
+        """Observations [N, ...] as the bonus sees them, with those that these environments' episodes ended with."""
+        after = mapped(np.array, after)
+        for index, final in finals.items():
+            _put(after, index, self.view(mapped(lambda values: np.asarray(values)[None], final)))
+        return after
 
     def rollout(self) -> Shaped:
         """What the agent learns from the steps since the last call, [T, N]."""
         self._latest = self._rows[self._told :]
         if not self._latest:
             raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
-        rewards = np.array([row[-1] for row in self._latest])
+        rewards = self.rewards = np.array([row[-1] for row in self._latest])
         if rewards.size < self.gather:
             self.shaper.counts = None
         whole = self._learn(rewards)
@@ -293,23 +330,34 @@ class Explorer:
             self._rows.append((*fields, rewards[step]))
         return self.rollout()
 
+    def wait(self, count: int) -> None:
+        """So many steps of the rollout that runs are of others that are done, and neither enough for a fit nor news."""
+        self._told += count
+        self.steps += count * len(self._rows[-1][-1]) if count else 0
+
     def learn(self) -> None:
         """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
         self.shaper.counts = None
-        if len(self._rows) > self._told:
+        if self.running:
             self._learn(np.array([row[-1] for row in self._rows[self._told :]]))
 
     def _learn(self, rewards: Array) -> Shaped | None:
         """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new."""
         told, progress = self._told, self.progress  # before these
         width = rewards.shape[1]
+        if not seems_finite(rewards):
+            for step, row in enumerate(rewards):
+                self.check_finite(row, "reward", step)
         if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
             self._fit(self._rows[:told], self._seams, progress)
             self._rows, self._seams, told = self._rows[told:], [], 0
         self._told = len(self._rows)
         self.steps += rewards.size
         if self._told * width < self.gather:
-            self._news = self._news or self._is_news(self._rows[told:], rewards)
+            rows, real = self._rows[told:], rewards.ravel()
+            if self.autoreset is AutoresetMode.NEXT_STEP:
+                real = rewards[np.array([row[5] for row in rows])]
+            self._news = self._news or self.is_news(real.tolist(), lambda: any((row[3] & row[5]).any() for row in rows))
             if not self._news:
                 return None
         rows, seams = self._rows, self._seams
@@ -342,17 +390,17 @@ class Explorer:
         flags = [None if flag is None else np.asarray(flag)[None] for flag in (terminated, truncated)]
         return Batch.of(before, np.asarray(action)[None], after, *flags)
 
-    def _is_news(self, rows: Sequence[Row], rewards: Array) -> bool:
-        """Whether the rewards of steps say what they have not said before."""
+    def is_news(self, rewards: list[float], terminated: Callable[[], bool]) -> bool:
+        """Whether rewards say what they have not said before, or are no numbers to learn from; whether an episode terminated is
+        only asked if need be. These are few, and arrays would take longer."""
         shaper = self.shaper
-        if not shaper.weight.auto or not shaper.reward_scale.count:  # else rewards are heard as they are
-            return False
-        if np.abs(rewards).max() > shaper.reward_scale.largest:
+        if not math.isfinite(sum(rewards)):
             return True
-        if shaper.telling:
+        if not shaper.weight.auto or not shaper.reward_scale.count or not rewards:  # else rewards are heard as they are
             return False
-        telling = np.array([row[3] for row in rows]) | (rewards != shaper.only)
-        return bool(telling.any() and (telling & np.array([row[5] for row in rows])).any())
+        if max(max(rewards), -min(rewards)) > shaper.reward_scale.largest:
+            return True
+        return not shaper.telling and (any(one != shaper.only for one in rewards) or terminated())
 
     def state_dict(self) -> dict[str, Any]:
         """All that later answers depend on."""

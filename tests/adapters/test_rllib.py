@@ -100,6 +100,8 @@ def test_refusals_name_their_remedy():
         with_bonus(configured().multi_agent(policies={"a", "b"}, policy_mapping_fn=lambda *args, **keywords: "a"), weight=1.0)
     with pytest.raises(UsageError, match=r"takes a configuration, PPOConfig\(\), not PPOConfig"):
         with_bonus(PPOConfig, weight=1.0)
+    with pytest.raises(UsageError, match="no setting, here or of the bonus 'rnd', 'lr'"):
+        with_bonus(PPOConfig(), "rnd", total_steps=10, lr=0.1)
     with pytest.raises(UsageError, match="has a bonus already"):
         with_bonus(with_bonus(configured(), weight=1.0), "rnd", weight=1.0)
     with pytest.raises(UsageError, match="num_learners is 2"):

@@ -307,6 +307,7 @@ def test_an_old_transition_has_lost_its_bonus():
     before = draw.sample
     agent.learn(2_000, callback=callback, reset_num_timesteps=False)
     assert set(np.unique(agent.replay_buffer.rewards)) <= {0.0, 1.0}
+    assert len(callback.bonus.replay) == 2_200
     told = callback.explorer
     batch = told.batch(before.observations.numpy(), before.actions.numpy()[:, 0], before.next_observations.numpy())
     now = told.rate(batch, np.zeros((1, 64), np.float32)).bonuses
@@ -347,6 +348,22 @@ def test_two_callbacks_are_refused(algorithm):
     with pytest.raises(UsageError, match="Two BonusCallbacks would be in each other's way"):
         agent.learn(64, callback=[BonusCallback(), BonusCallback("rnd")])
     agent.learn(64, callback=BonusCallback())  # what was refused has left nothing behind
+
+
+def test_what_a_first_try_gets_wrong_is_said_before_a_training_is_spoiled(tmp_path):
+    agent = PPO("MlpPolicy", corridors(1), n_steps=16, batch_size=16, seed=0, device="cpu")
+    with pytest.raises(UsageError, match=r"passed as a class: pass one that is made, callback=BonusCallback\(\)"):
+        agent.learn(16, callback=BonusCallback)
+    with pytest.raises(UsageError, match="no setting, here or of the bonus 'rnd', 'totalsteps': did you mean 'total_steps'"):
+        BonusCallback("rnd", totalsteps=100)
+    agent.learn(16, callback=(callback := BonusCallback()))
+    with pytest.raises(UsageError, match="used with other spaces than those of this PPO"):
+        PPO("MlpPolicy", "Pendulum-v1", n_steps=16, batch_size=16, device="cpu").learn(16, callback=callback)
+    with pytest.raises(UsageError, match=r"There is no checkpoint .*agent\.bonus: callback\.save\(.*\) writes it"):
+        BonusCallback().load(tmp_path / "agent.zip")
+    DQN("MlpPolicy", corridors(1), device="cpu").learn(16, callback=(callback := BonusCallback()))
+    with pytest.raises(UsageError, match="Off-policy there is no rollout to look at"):
+        callback.batch  # noqa: B018
 
 
 def test_a_callback_within_another_is_refused():

@@ -259,6 +259,12 @@ def test_bad_observations_are_named_before_anything_is_changed(kind):
 
 
 def test_refusals_name_their_remedy():
+    with pytest.raises(
+        UsageError, match=r"off-policy algorithm, such as DQN\(policy=\.\.\.\), not for DiscreteQLearningPolicy"
+    ):
+        BonusOffPolicyWrapper(algorithm(DQN).policy)
+    with pytest.raises(UsageError, match="The algorithm has a bonus already"):
+        BonusOffPolicyWrapper(BonusOffPolicyWrapper(algorithm(DQN), "rnd"), "rnd")
     with pytest.raises(UsageError, match="use BonusOffPolicyWrapper"):
         BonusOnPolicyWrapper(algorithm(DQN))
     with pytest.raises(UsageError, match="use BonusOnPolicyWrapper"):
@@ -272,7 +278,7 @@ def test_refusals_name_their_remedy():
     buffer = collected(agent)
     with pytest.raises(UsageError, match="pass total_steps="):
         update(agent, buffer)
-    with pytest.raises(UsageError, match="gather is 0"):
+    with pytest.raises(UsageError, match="gather=0 must be"):
         BonusOffPolicyWrapper(algorithm(DQN), gather=0)
     with pytest.raises(UsageError, match="did you mean 'median'"):
         BonusOnPolicyWrapper(algorithm(PPO), centre="midian")

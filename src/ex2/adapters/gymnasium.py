@@ -24,6 +24,7 @@ from ex2.bonus import Bonus
 from ex2.errors import UsageError
 from ex2.explorer import Explorer
 from ex2.shaping import Weight
+from ex2.view import copied
 
 
 class BonusVectorWrapper(VectorWrapper):
@@ -39,6 +40,11 @@ class BonusVectorWrapper(VectorWrapper):
         weight: float | str | Weight = "auto",
         **settings: Any,
     ) -> None:
+        if not isinstance(env, VectorEnv):
+            raise UsageError(
+                f"BonusVectorWrapper takes a vector of environments, gymnasium.make_vec(...), not {type(env).__name__}: "
+                "BonusWrapper is for one."
+            )
         super().__init__(env)
         self.explorer = Explorer.of(env, bonus, weight, **settings)
         self._before: Any = None
@@ -49,17 +55,17 @@ class BonusVectorWrapper(VectorWrapper):
             self.explorer.reset()
         else:
             self.explorer.begin()
-        self._before = obs
+        self._before = copied(obs)  # a vector may write into the same memory
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self._before is None:
             raise UsageError("There is no observation to begin with: call reset before step.")
-        before = mapped(np.array, self._before)  # a vector may write into the same memory
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        self.explorer.step(before, actions, obs, rewards, terminated, truncated, infos)
+        after = copied(obs)
+        self.explorer.step(self._before, copied(actions), after, rewards, terminated, truncated, infos, copy=False)
+        self._before = after
         shaped = self.explorer.rollout()
-        self._before = obs
         infos = dict(infos) | {"env_reward": rewards, "bonus": shaped.bonuses[0]}
         return obs, shaped.rewards[0] + shaped.bonuses[0], terminated, truncated, infos
 
@@ -77,6 +83,11 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         weight: float | str | Weight = "auto",
         **settings: Any,
     ) -> None:
+        if not isinstance(env, gymnasium.Env):
+            raise UsageError(
+                f"BonusWrapper takes one environment, gymnasium.make(...), not {type(env).__name__}: BonusVectorWrapper is for "
+                "several."
+            )
         super().__init__(env)
         mode = gymnasium.vector.AutoresetMode.NEXT_STEP
         self.explorer = Explorer(env.observation_space, env.action_space, bonus, weight, autoreset=mode, **settings)
@@ -93,7 +104,8 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise UsageError("There is no observation to begin with: call reset before step.")
         obs, reward, terminated, truncated, info = self.env.step(action)
         after, own = _one(obs), np.array([float(reward)])
-        self.explorer.step(self._before, _one(action), after, own, np.array([terminated]), np.array([truncated]))
+        ends = np.array([terminated]), np.array([truncated])
+        self.explorer.step(self._before, _one(action), after, own, *ends, copy=False)
         shaped = self.explorer.rollout()
         self._before = after
         info = dict(info) | {"env_reward": reward, "bonus": float(shaped.bonuses[0, 0])}

@@ -17,7 +17,7 @@ from ex2.arrays import Array
 from ex2.batch import mapped
 from ex2.bonus import Bonus, check_bonus
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import as_weight
+from ex2.explorer import as_weight, check_training
 from ex2.shaping import AUTO, Weight
 
 try:
@@ -56,7 +56,8 @@ def with_bonus(
         settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` (by default the
             configuration's) and `device` among them.
     """
-    check_bonus(bonus)
+    check_bonus(bonus, settings.keys() - {"centre", "scaled", "episode_counts"}, StepShaper.__init__)
+    check_training(settings.get("centre", "median"), total_steps)
     if not isinstance(config, AlgorithmConfig):
         given = config.__name__ if isinstance(config, type) else type(config).__name__
         raise UsageError(f"with_bonus takes a configuration, PPOConfig(), not {given}.")

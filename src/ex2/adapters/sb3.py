@@ -12,9 +12,9 @@ import torch
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
-from ex2.bonus import Bonus, check_bonus
+from ex2.bonus import Bonus, check_bonus, form_of
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import GATHER, Explorer, check_choices, check_training
+from ex2.explorer import GATHER, Explorer, check_choices, check_training, seems_finite
 from ex2.shaping import Weight
 from ex2.training.checkpoint import load, save
 from ex2.training.returns import Stream
@@ -77,7 +77,9 @@ class BonusCallback(BaseCallback):
         **settings: Any,
     ) -> None:
         super().__init__()
-        check_bonus(bonus)
+        if isinstance(bonus, dict):  # Stable-Baselines3 calls a class as if it were a function of its variables
+            raise UsageError("BonusCallback was passed as a class: pass one that is made, callback=BonusCallback().")
+        check_bonus(bonus, settings, BonusCallback.__init__)
         check_training(centre, total_steps)
         self._bonus, self._settings = bonus, settings
         self.weight = check_choices(weight, scaled, gather)
@@ -111,6 +113,8 @@ class BonusCallback(BaseCallback):
     @property
     def batch(self) -> Batch:
         """The transitions of the last rollout."""
+        if self._replay is not None:
+            raise UsageError("Off-policy there is no rollout to look at: transitions are in the model's replay_buffer.")
         return self.explorer.latest
 
     def _init_callback(self) -> None:
@@ -128,6 +132,12 @@ class BonusCallback(BaseCallback):
             chosen: dict[str, Any] = {"gamma": model.gamma, "seed": model.seed or 0, "device": device}
             chosen |= self._choices | self._settings
             self._explorer = Explorer(space, model.action_space, self._bonus, self.weight, last_frame=frame, **chosen)
+            self._spaces = form_of(space), form_of(model.action_space)
+        elif self._spaces != (form_of(space), form_of(model.action_space)):
+            raise UsageError(
+                f"This BonusCallback was used with other spaces than those of this {type(model).__name__}, {space} and "
+                f"{model.action_space}: make a new one for it."
+            )
         self._below, self._replay = None, None
         if isinstance(model, OffPolicyAlgorithm):
             normalizer = unwrap_vec_normalize(self.training_env)
@@ -151,7 +161,7 @@ class BonusCallback(BaseCallback):
         count = self.training_env.num_envs
         if len(self._episode) != count:
             self._episode = np.zeros(count)
-        self._none = np.zeros(count, bool)  # where no episode ends
+        self._all, self._none = np.ones(count, bool), np.zeros(count, bool)
         self._begun = False
         self.explorer.begin()
 
@@ -168,9 +178,8 @@ class BonusCallback(BaseCallback):
         self._begun = True
         if self._replay is None:
             self.explorer.reset()
-            self._rewards: list[Array] = []
             self._ends: list[tuple[int, int]] = []  # of episodes: the step, and the environment
-            self._before = None if self._below is None else self._below.observations
+            self._before = None if self._below is None else self.explorer.view(self._below.observations)
             buffer: Any = self.model.rollout_buffer  # type: ignore[attr-defined]
             if "compute_returns_and_advantage" in vars(buffer):
                 raise UsageError(TWICE)
@@ -183,35 +192,33 @@ class BonusCallback(BaseCallback):
             )
         if self._replay is not None:
             return True
-        found = self.locals
-        done, infos, rewards = found["dones"], found["infos"], found["rewards"]
-        after = found["new_obs"] if self._below is None else self._below.observations
+        found, explorer = self.locals, self.explorer
+        after = explorer.view(found["new_obs"] if self._below is None else self._below.observations)
         if self._before is None:
-            self._before = mapped(lambda values: values.cpu().numpy(), found["obs_tensor"])
+            self._before = explorer.view(mapped(lambda values: values.cpu().numpy(), found["obs_tensor"]))
         before, self._before = self._before, after
+        done, infos = found["dones"], found["infos"]
         terminated = truncated = self._none
         if True in done.tolist():  # of a few, this is the quickest
-            after, truncated = mapped(np.array, after), np.zeros(len(done), bool)
-            for index in np.flatnonzero(done).tolist():
-                self._ends.append((len(self._rewards), index))
-                info = infos[index]
-                final = info["terminal_observation"] if self._below is None else self._below.finals[index]
-                truncated[index] = info.get("TimeLimit.truncated", False)
-                for key in final if isinstance(final, dict) else [...]:
-                    part, last = (after, final) if key is ... else (after[key], final[key])
-                    part[index] = last
+            ended = np.flatnonzero(done).tolist()
+            finals = (
+                {index: infos[index]["terminal_observation"] for index in ended} if self._below is None else self._below.finals
+            )
+            after, truncated = explorer.with_finals(after, finals), np.zeros(len(done), bool)
+            for index in ended:
+                self._ends.append((explorer.running, index))
+                truncated[index] = infos[index].get("TimeLimit.truncated", False)
             terminated = done & ~truncated
+        if not seems_finite(after):  # before the policy stumbles over it
+            explorer.check_finite(after)
         actions = found.get("clipped_actions", found["actions"])  # what the environment saw
-        actions = actions.reshape(len(done), *(self.model.action_space.shape or ()))
-        rewards = rewards.astype(np.float32)  # a copy: what is expected behind a time limit will be added to them
-        self.explorer.step(before, actions, after, rewards, terminated, truncated, copy=False)
-        self._rewards.append(rewards)
+        rewards = found["rewards"].astype(np.float32)  # a copy: what is expected behind a time limit will be added to them
+        explorer.take((before, actions, after, terminated, truncated, self._all, rewards))
         return True
 
     def _on_rollout_end(self) -> None:
         if self._replay is not None:
-            self._replay.tell()
-            self.explorer.learn()
+            self._replay.end_rollout()
         if self.explorer.metrics is not self._reported:
             self._reported = self.explorer.metrics
             self.metrics = dict(self._reported)
@@ -225,7 +232,7 @@ class BonusCallback(BaseCallback):
         model: Any = self.model
         buffer = model.rollout_buffer
         del buffer.compute_returns_and_advantage  # it is the buffer's own again
-        whole = len(self._rewards) == len(buffer.rewards)  # else the rollout was broken off, and goes on without a callback
+        whole = self.explorer.running == len(buffer.rewards)  # else the rollout was broken off, and goes on without a callback
         if whole:
             self._relabel(model, buffer)
         buffer.compute_returns_and_advantage(last_values=last_values, dones=dones)
@@ -234,19 +241,22 @@ class BonusCallback(BaseCallback):
 
     def _relabel(self, model: OnPolicyAlgorithm, buffer: Any) -> None:
         """Puts the bonus into the rollout buffer's rewards."""
-        own = np.array(self._rewards)
-        self.explorer.steps = model.num_timesteps - own.size
-        shaped = self.explorer.rollout()
-        self.bonuses = shaped.bonuses
+        explorer = self.explorer
+        explorer.steps = model.num_timesteps - explorer.running * len(self._all)
+        shaped = explorer.rollout()
+        self.bonuses, own = shaped.bonuses, explorer.rewards
         heard = shaped.rewards if self.stream is not None else shaped.rewards + shaped.bonuses
-        if not np.array_equal(heard, own):
+        if not (heard == own).all():
             buffer.rewards[:] = heard + (buffer.rewards - own)  # beside them, what is expected behind a time limit
-        sums = np.cumsum(shaped.bonuses, 0, np.float64) * self.explorer.unit
-        before = -self._episode
-        for step, index in self._ends:
-            self._episodes.append(sums[step, index] - before[index])
-            before[index] = sums[step, index]
-        self._episode = sums[-1] - before
+        if self._ends:
+            sums = np.cumsum(shaped.bonuses, 0, np.float64) * explorer.unit
+            before = -self._episode
+            for step, index in self._ends:
+                self._episodes.append(sums[step, index] - before[index])
+                before[index] = sums[step, index]
+            self._episode = sums[-1] - before
+        else:
+            self._episode = self._episode + shaped.bonuses.sum(0, np.float64) * explorer.unit
 
     def _stream_advantages(self, model: OnPolicyAlgorithm, bonuses: Array) -> Array:
         """The advantages of a bonus whose returns go on over the ends of episodes."""
@@ -268,7 +278,10 @@ class BonusCallback(BaseCallback):
 
     def load(self, path: str | Path) -> BonusCallback:
         """Goes on from what `save` wrote; returns itself: `callback=BonusCallback().load("agent")`."""
-        saved = load(beside(path))
+        path = beside(path)
+        if not path.exists():
+            raise UsageError(f"There is no checkpoint {path}: callback.save({str(path)!r}) writes it, after model.save(...).")
+        saved = load(path)
         if self._explorer is None:
             self._saved = saved
         else:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from ex2.arrays import Array
@@ -37,6 +38,9 @@ except ModuleNotFoundError as error:
     raise missing_extra("sb3", "stable_baselines3") from None
 
 
+OURS = ("explorer", "normalizer", "arrived", "heard")  # what is not saved with a buffer
+
+
 class BonusReplayBuffer(ReplayBuffer):
     """A replay buffer that tells an explorer what arrives, and rates transitions with it when they are drawn.
 
@@ -49,6 +53,8 @@ class BonusReplayBuffer(ReplayBuffer):
     """What rewards are normalised by when they are drawn; their scale is that of what the agent hears."""
     arrived: list[tuple[Any, ...]]
     """What the explorer was not told yet: some steps at once cost less than each for itself."""
+    heard: list[Array]
+    """What an agent hears of the rewards of these, as far as rollouts are done."""
 
     def add(
         self,
@@ -59,27 +65,53 @@ class BonusReplayBuffer(ReplayBuffer):
         done: Array,
         infos: list[dict[str, Any]],
     ) -> None:
+        if self.explorer is None:
+            super().add(obs, next_obs, action, reward, done, infos)
+            return
+        if not seems_finite(next_obs):  # to be named before a policy stumbles over it
+            self.tell()
+            self.explorer.check_finite(self.explorer.view(next_obs))
         super().add(obs, next_obs, action, reward, done, infos)
-        if self.explorer is not None:
-            self.arrived.append((obs, next_obs, action, reward, done, infos))
-            if not seems_finite(next_obs):  # to be named before a policy stumbles over it
-                self.tell()
-            elif len(self.arrived) * len(reward) >= self.explorer.gather:  # in one long rollout, or without a callback
-                self.tell()
-                self.explorer.learn()
+        self.arrived.append((obs, next_obs, action, reward, done, infos))
+        if (len(self.arrived) - len(self.heard)) * self.n_envs >= self.explorer.gather:  # one long rollout, or no callback
+            self._learn(self.explorer, len(self.heard))
 
-    def tell(self) -> None:
-        """Tells the explorer what has arrived since the last time."""
+    def end_rollout(self) -> None:
+        """The explorer is told what has arrived if it is enough for a fit, or says something new: all at once costs less."""
         if self.explorer is None:
             return
-        for obs, next_obs, action, reward, done, infos in self.arrived:
-            terminated = truncated = done.astype(bool)
-            if True in terminated.tolist():
-                truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
-                terminated = terminated & ~truncated
-            heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
-            self.explorer.step(obs, self._unscaled(action), next_obs, heard, terminated, truncated, copy=False)
+        done = len(self.heard)
+        self._listen()
+        fresh, rewards = self.arrived[done:], [one for heard in self.heard[done:] for one in heard.tolist()]
+        enough = (self.explorer.gathered + len(self.arrived)) * self.n_envs >= self.explorer.gather
+        if enough or self.explorer.is_news(rewards, lambda: any(_terminated(*step[4:]) for step in fresh)):
+            self._learn(self.explorer, done)
+
+    def _learn(self, explorer: Explorer, done: int) -> None:
+        """Tells the explorer all, of which so many steps are of rollouts that were done before."""
+        self.tell(done)
+        explorer.learn()
+
+    def _listen(self) -> None:
+        """Notes what an agent hears of the rewards that have arrived since the last time."""
+        rewards = [step[3] for step in self.arrived[len(self.heard) :]]
+        self.heard += rewards if self.normalizer is None else map(self.normalizer.normalize_reward, rewards)
+
+    def tell(self, done: int | None = None) -> None:
+        """Tells the explorer what has arrived since the last time; of rollouts that are `done` are as many as were heard."""
+        if self.explorer is None:
+            return
+        done = len(self.heard) if done is None else done
+        self._listen()
+        if self.arrived:
+            view, everyone = self.explorer.view, np.ones(self.n_envs, bool)
+            actions = self._unscaled(np.concatenate([step[2] for step in self.arrived]))
+            actions = actions.reshape(len(self.arrived), self.n_envs, *actions.shape[1:])
+            for (obs, next_obs, _, _, dones, infos), action, heard in zip(self.arrived, actions, self.heard, strict=True):
+                self.explorer.take((view(obs), action, view(next_obs), *_ends(dones, infos), everyone, heard))
+        self.explorer.wait(done)
         self.arrived.clear()
+        self.heard.clear()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Transitions as the buffer draws them, with the bonus of now in their rewards."""
@@ -90,11 +122,13 @@ class BonusReplayBuffer(ReplayBuffer):
         if env is not None:
             rewards = env.normalize_reward(rewards)
         shaped = self.explorer.rate(lambda: self._batch(drawn), rewards.reshape(1, -1))
-        heard = self.to_torch((shaped.rewards + shaped.bonuses).reshape(-1, 1).astype(np.float32))
-        before, after = drawn.observations, drawn.next_observations
-        if env is not None:
-            before, after = (mapped(self.to_torch, env.normalize_obs(_arrays(some))) for some in (before, after))
-        return type(drawn)(before, drawn.actions, after, drawn.dones, heard)
+        drawn.rewards.copy_(torch.as_tensor((shaped.rewards + shaped.bonuses).reshape(-1, 1)))  # a sample is a copy
+        if env is None:
+            return drawn
+        before, after = (
+            mapped(self.to_torch, env.normalize_obs(_arrays(some))) for some in (drawn.observations, drawn.next_observations)
+        )
+        return type(drawn)(before, drawn.actions, after, drawn.dones, drawn.rewards)
 
     def _batch(self, drawn: Any) -> Batch:
         """A sample as what the bonus sees."""
@@ -119,11 +153,25 @@ class BonusReplayBuffer(ReplayBuffer):
         return actions
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("explorer", "normalizer", "arrived")}
+        return {name: value for name, value in vars(self).items() if name not in OURS}
 
 
 class BonusDictReplayBuffer(BonusReplayBuffer, DictReplayBuffer):
     """The same of Dict observations."""
+
+
+def _ends(dones: Array, infos: list[dict[str, Any]]) -> tuple[Array, Array]:
+    """Where episodes terminated, and where they were cut."""
+    ended = dones.astype(bool)
+    if True not in dones.tolist():  # of a few, this is the quickest
+        return ended, ended
+    truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+    return ended & ~truncated, truncated
+
+
+def _terminated(dones: Array, infos: list[dict[str, Any]]) -> bool:
+    """Whether an episode terminated."""
+    return True in dones.tolist() and bool(_ends(dones, infos)[0].any())
 
 
 def _arrays(observations: Any) -> Any:
@@ -142,5 +190,5 @@ def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecN
         held, kind = vars(buffer), kinds[type(buffer)]
         buffer = kind.__new__(kind)
         vars(buffer).update(held)
-    buffer.explorer, buffer.normalizer, buffer.arrived = explorer, normalizer, []
+    vars(buffer).update(zip(OURS, (explorer, normalizer, [], []), strict=True))
     return buffer

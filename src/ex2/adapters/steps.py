@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
-from ex2.bonus import Bonus, as_bonus, name_of
+from ex2.bonus import Bonus, as_bonus, check_bonus, name_of
 from ex2.errors import UsageError
 from ex2.explorer import as_weight, check_state, check_training, reported
 from ex2.shaping import Shaped, Shaper, Weight
@@ -68,6 +68,7 @@ class StepShaper:
         **settings: Any,
     ) -> None:
         check_training(centre, total_steps, gamma)
+        check_bonus(bonus, settings, StepShaper.__init__)
         self.bonus = as_bonus(bonus, observation_space, action_space, **settings)
         self.shaper = Shaper(self.bonus, as_weight(weight), gamma, centre, scaled, episode_counts=episode_counts)
         self.total_steps = total_steps

@@ -18,6 +18,7 @@ from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
+from ex2.explorer import check_gather
 from ex2.shaping import Weight
 
 try:
@@ -56,6 +57,18 @@ def check_rewards(rewards: Array) -> None:
     """Refuses those of several agents."""
     if rewards.ndim != 1:
         raise UsageError(f"Rewards have the shape {rewards.shape}: bonuses take one reward a step, of one agent.")
+
+
+def check_algorithm(algorithm: Any, kind: type, name: str, such_as: str) -> None:
+    """Refuses what is no algorithm of this kind, or has a bonus already."""
+    given = type(algorithm).__name__
+    if isinstance(algorithm, BonusMixin):
+        raise UsageError("The algorithm has a bonus already: wrap it once, 'kernel-exemplar+rnd' is two in one.")
+    if isinstance(algorithm, OnPolicyAlgorithm | OffPolicyAlgorithm) and not isinstance(algorithm, kind):
+        other = "BonusOffPolicyWrapper" if name == "on-policy" else "BonusOnPolicyWrapper"
+        raise UsageError(f"{given} is not {name}: use {other}.")
+    if not isinstance(algorithm, kind):
+        raise UsageError(f"A bonus is for an {name} algorithm, such as {such_as}(policy=...), not for {given}.")
 
 
 class BonusMixin:
@@ -159,8 +172,7 @@ class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
         gamma: float | None = None,
         **settings: Any,
     ) -> None:
-        if not isinstance(wrapped_algorithm, OnPolicyAlgorithm):
-            raise UsageError(f"{type(wrapped_algorithm).__name__} is not on-policy: use BonusOffPolicyWrapper.")
+        check_algorithm(wrapped_algorithm, OnPolicyAlgorithm, "on-policy", "PPO")
         super().__init__(wrapped_algorithm)
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings)
 
@@ -231,14 +243,14 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         gamma: float | None = None,
         **settings: Any,
     ) -> None:
-        if not isinstance(wrapped_algorithm, OffPolicyAlgorithm):
-            raise UsageError(f"{type(wrapped_algorithm).__name__} is not off-policy: use BonusOnPolicyWrapper.")
-        if gather < 1:
-            raise UsageError(f"gather is {gather}: give the number of transitions for a fit of the bonus, at least 1.")
+        check_algorithm(wrapped_algorithm, OffPolicyAlgorithm, "off-policy", "DQN")
+        check_gather(gather)
         super().__init__(wrapped_algorithm)
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings, episode_counts=False)
         self.gather = gather
         self._rewards = np.zeros(0)
+        self._reported: dict[str, float] = {}
+        self._looked: list[int] = []  # where the buffer's parts ended at the last look
         self.shown: list[tuple[int, int]] = []  # of each part of the buffer: where it ended, and how many it held
 
     def update(self, buffer: ReplayBuffer, sample_size: int | None) -> TrainingStats:
@@ -248,7 +260,10 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
 
     def look(self, buffer: ReplayBuffer) -> None:
         """Shows the transitions to the bonus that have arrived since the last time, if there are enough of them."""
-        parts = list(getattr(buffer, "buffers", [buffer]))
+        ends = buffer.last_index.tolist()
+        if ends == self._looked:
+            return
+        self._looked, parts = ends, list(getattr(buffer, "buffers", [buffer]))
         before = self.shown if len(self.shown) == len(parts) else [(0, 0)] * len(parts)
         now = [(int(part.last_index[0]), len(part)) for part in parts]
         fresh = [
@@ -273,11 +288,14 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         return super()._preprocess_batch(batch, seen, indices)
 
     def _wrapper_update_with_batch(self, batch: Any, original_stats: TrainingStats) -> TrainingStats:
-        return BonusTrainingStats(original_stats, self.shaper.metrics)
+        if self.shaper.metrics is self._reported:  # Tianshou averages over what it is given again and again
+            return original_stats
+        self._reported = self.shaper.metrics
+        return BonusTrainingStats(original_stats, self._reported)
 
     def bonus_state(self) -> dict[str, Any]:
         return super().bonus_state() | {"shown": list(self.shown)}
 
     def load_bonus_state(self, state: dict[str, Any]) -> None:
         super().load_bonus_state(state)
-        self.shown = [(int(last), int(held)) for last, held in state["shown"]]
+        self.shown, self._looked = [(int(last), int(held)) for last, held in state["shown"]], []

@@ -67,6 +67,8 @@ class BonusTransform(Transform):  # type: ignore[misc]
     ) -> None:
         check_length(as_weight(weight), total_steps)
         keys = ["observation"] if in_keys is None else [in_keys] if isinstance(in_keys, str) else list(in_keys)
+        if not isinstance(env, EnvBase):
+            raise UsageError(f"BonusTransform takes TorchRL's environment, GymEnv(...), first, not {type(env).__name__}.")
         super().__init__(in_keys=[*keys, "action", ("next", "reward")], out_keys=[later(name) for name in WRITTEN])
         known = dict(env.observation_spec.items(True, True))
         for key in keys:
