@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores
+from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores, named
 from ex2.errors import UsageError
 from ex2.lab.commit import commit
 from ex2.lab.experiment import Experiment, Trial
@@ -48,7 +48,7 @@ def sweep(
     Args:
         experiment: as `read_experiment` gives it.
         out: the folder of runs and results, which all machines see.
-        address: of a Ray cluster; by default Ray is started on this machine.
+        address: of a Ray cluster; by default that of RAY_ADDRESS, or Ray is started on this machine.
         workers: trials at a time, at the most; by default as many as there are cores for.
         retries: how often a trial whose process dies is gone on with, from its last checkpoint, without coming further.
         console: where progress is shown.
@@ -75,7 +75,7 @@ def sweep(
         room = int(ray.cluster_resources().get("CPU", 1)) // min(*(cores_of(job.config) for job in missing), most_cores(ray))
         room = max(room if workers is None else min(room, workers), 1)
         # A cluster that grows with demand should see all of it; on one machine what cannot begin need not be handed over.
-        handed = workers or (room if address is None else len(missing))
+        handed = workers or (len(missing) if named(address) else room)
         with Board(experiment.title, jobs, room, console) as board:
             if len(missing) < len(jobs):
                 board.say(f"{len(jobs) - len(missing)} of {len(jobs)} trials have finished already.")

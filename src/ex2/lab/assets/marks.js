@@ -12,6 +12,12 @@ const short = (value) => {
   return String(size >= 100 ? Math.round(value) : +value.toPrecision(3));
 };
 
+const alike = (ticks) => {
+  // The texts of an axis, all in one unit.
+  const most = Math.max(...ticks.map(Math.abs)), [unit, name] = most >= 1e6 ? [1e6, " M"] : most >= 1e4 ? [1e3, " k"] : [0, ""];
+  return ticks.map((tick) => (unit && tick ? +(tick / unit).toPrecision(3) + name : short(tick)));
+};
+
 function numbers(packed, low, high, bytes = 2) {
   // What `bytes_of` made of numbers; NaN for those that are none.
   const text = atob(packed), count = text.length / bytes, found = new Float32Array(count);
@@ -59,8 +65,8 @@ function lines(place, data, x, methods, extra) {
     width: Math.max(place.clientWidth, 200), height: place.clientWidth < 480 ? 250 : 320, legend: { show: false }, padding: [10, 24, 0, 0],
     scales: { x: { time: false }, y: { range: () => inside(data.low, data.high) } },
     axes: [
-      { ...axis, label: data.across, labelFont: font, labelSize: 20, labelGap: 0, size: 34, space: 60, values: (u, ticks) => ticks.map(short) },
-      { ...axis, label: data.up, labelFont: font, labelSize: 20, labelGap: 0, size: 52, values: (u, ticks) => ticks.map(short) },
+      { ...axis, label: data.across, labelFont: font, labelSize: 20, labelGap: 0, size: 34, space: 60, values: (u, ticks) => alike(ticks) },
+      { ...axis, label: data.up, labelFont: font, labelSize: 20, labelGap: 0, size: 52, values: (u, ticks) => alike(ticks) },
     ],
     cursor: { drag: { x: false, y: false, setScale: false }, y: false },
     series, bands,
