@@ -14,11 +14,16 @@ from ex2.lab.page import NOTHING, Html, chart, element, section, slug, table
 from ex2.lab.pictures import Shown
 from ex2.lab.results import flat
 
+LONG = 24  # letters of a method's name from which on it is broken into lines
+
 
 def name_of(method: str, colours: dict[str, str]) -> Html:
     """A method's name behind its colour."""
     colour = colours[method]
-    return Html(element("span", class_=f"key {colour}", style=f"color:var(--{colour})") + element("span", method))
+    return Html(
+        element("span", class_=f"key {colour}", style=f"color:var(--{colour})")
+        + element("span", method, class_="long" if len(method) > LONG else None)
+    )
 
 
 def number(value: float | None) -> str:

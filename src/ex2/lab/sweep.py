@@ -21,8 +21,8 @@ from typing import Any
 from rich.console import Console
 
 from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores, named
+from ex2.commit import commit
 from ex2.errors import UsageError
-from ex2.lab.commit import commit
 from ex2.lab.experiment import Experiment, Trial
 from ex2.lab.progress import RUNNING, WAITING, Board, Job
 from ex2.lab.results import TITLE
