@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 
 from ex2 import UsageError
-from ex2.lab.commit import commit
+from ex2.commit import commit
 from ex2.lab.experiment import Trial, read_experiment
 from ex2.lab.results import FACTS, facts_of_trial, read_results, write_csv
 from ex2.training.config import read_json, write_json

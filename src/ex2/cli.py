@@ -13,7 +13,7 @@ import ex2
 from ex2 import commands
 from ex2.errors import UsageError
 
-ADDRESS = "of the Ray cluster for --workers, or auto (default: RAY_ADDRESS, or a session on this machine)"
+ADDRESS = "of a Ray cluster: HOST:PORT, or auto, the one of this machine (default: RAY_ADDRESS, or Ray starts here)"
 
 EXAMPLES = """examples:
   ex2 train maze --bonus k-exemplar --seed 1
@@ -184,7 +184,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_argument(
         "--out", type=Path, help="the folder of runs and results, which all machines see (default: runs/NAME of the file)"
     )
-    sweep.add_argument("--address", help="of a Ray cluster, HOST:PORT (default: RAY_ADDRESS, or Ray starts here)")
+    sweep.add_argument("--address", help=ADDRESS)
     sweep.add_argument("--workers", type=int, metavar="N", help="trials at a time, at most (default: as many as cores allow)")
     sweep.add_argument("--seeds", nargs="+", metavar="SEED", help="in the place of the file's: 0 1 2, or 0-9")
     sweep.add_argument("--steps", type=int, help="environment steps of each trial, in the place of the file's")

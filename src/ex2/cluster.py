@@ -37,7 +37,7 @@ class Session:
         except ModuleNotFoundError:
             raise missing_extra("lab", "ray") from None
         if not ray.is_initialized():
-            address = address or os.environ.get("RAY_ADDRESS")
+            address = named(address)
             here = {} if address else {"num_cpus": cores(), "include_dashboard": False} | local
             try:
                 _knock(address)
@@ -59,6 +59,11 @@ class Session:
         if cls.own and cls.users <= 0:
             cls.own = False
             ray.shutdown()
+
+
+def named(address: str | None = None) -> str | None:
+    """The cluster that is asked for, here or by RAY_ADDRESS; None for Ray on this machine alone."""
+    return address or os.environ.get("RAY_ADDRESS")
 
 
 @contextmanager

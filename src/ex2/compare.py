@@ -142,7 +142,7 @@ def _draw_paths(axis: Axes, run: Run, arena: Map, colour: str, seed: int) -> Non
     if arena.extent is not None:
         axis.set(xlim=arena.extent[:2], ylim=arena.extent[2:])
     axis.set_aspect("equal")
-    plain(axis, f"{name_of(run)}, seed {run.config.seed}: {EPISODES} episodes of its agent")
+    plain(axis, f"{name_of(run)}, seed {run.config.seed}: {EPISODES} episodes")
 
 
 def _first_episode(places: Array, ends: Array) -> Array:

@@ -196,5 +196,7 @@ def test_print_has_all_charts_in_light_colours(opened: Browser) -> None:
     assert len(pages) > 50_000
     assert opened.run("[...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)")
     assert opened.run("document.documentElement.dataset.theme") == "dark"  # afterwards as before
+    assert opened.run("document.querySelectorAll('details[open]').length") == 0
+    assert opened.run("document.getElementById('main').style.width") == ""
     picture = Image.open(io.BytesIO(opened.picture()))
     assert np.asarray(picture.convert("L")).mean() < 80

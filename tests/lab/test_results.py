@@ -11,6 +11,7 @@ import pytest
 
 import ex2
 from ex2 import UsageError
+from ex2.commit import commit
 from ex2.lab.results import SCORES, read_results, write_csv, write_trial
 
 
@@ -91,6 +92,8 @@ def test_a_run_is_a_result_too(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "e" / "run"):
         (row,) = read_results(place).scores.to_dict("records")
         assert (row["experiment"], row["task"], row["arm"], row["seed"], row["step"]) == ("e", "maze", arm, 3, 4_000)
+        assert row["command"] == "ex2 train maze --bonus none --seed 3 --steps 4000 --set num_envs=4 --set rollout_steps=250"
+        assert row["commit"] == commit()
 
 
 def test_places_without_results_are_named(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from ex2.lab.experiment import Trial, trial_name
 from ex2.tasks import find_task
 from ex2.training.config import PARTS, Config, configure, read_json
 from ex2.training.files import replacing
-from ex2.training.run import CONFIG, Run
+from ex2.training.run import CONFIG, SUMMARY, Run
 
 TRIAL = ("experiment", "task", "arm", "bonus", "algo", "preset", "seed", "steps", "overrides", "solved_at", "commit", "command")
 """What a trial was; `steps` is how many it was to have, `overrides` JSON, `solved_at` the score that counts as solved."""
@@ -137,7 +137,10 @@ def facts_of(run: Run) -> dict[str, Any]:
     chosen = [name for name, usual in ((config.algo, "trpo"), (config.preset, "default")) if name != usual]
     chosen += [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
     facts["arm"] = arm_in(run.folder.name, config.task, config.seed) or " ".join([config.bonus, *chosen])
-    return facts | {"solved_at": find_task(config.task).solved_at, "commit": "", "command": ""}
+    made = {name: getattr(config, name) for name in ("task", "bonus", "algo", "preset", "seed", "device", "steps")}
+    command = Trial(experiment="", arm="", overrides=overrides, **made).command
+    ended = read_json(path) if (path := run.folder / SUMMARY).exists() else {}
+    return facts | {"solved_at": find_task(config.task).solved_at, "commit": ended.get("commit", ""), "command": command}
 
 
 def overrides_of(config: Config) -> dict[str, Any]:

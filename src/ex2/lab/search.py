@@ -22,8 +22,8 @@ import pandas as pd
 from rich.console import Console
 
 from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores
+from ex2.commit import commit
 from ex2.errors import UsageError, missing_extra
-from ex2.lab.commit import commit
 from ex2.lab.experiment import Experiment, Trial, set_words
 from ex2.lab.results import STORE, facts_of_trial, write_trial
 from ex2.lab.sweep import RETRIES, cores_of

@@ -14,11 +14,18 @@ from ex2.lab.page import NOTHING, Html, chart, element, section, slug, table
 from ex2.lab.pictures import Shown
 from ex2.lab.results import flat
 
+LONG = 24  # letters of a method's name from which on it is broken into lines
+
+
+def broken(name: str) -> Html:
+    """A name that goes over several lines where it is long."""
+    return element("span", name, class_="long" if len(name) > LONG else None)
+
 
 def name_of(method: str, colours: dict[str, str]) -> Html:
     """A method's name behind its colour."""
     colour = colours[method]
-    return Html(element("span", class_=f"key {colour}", style=f"color:var(--{colour})") + element("span", method))
+    return Html(element("span", class_=f"key {colour}", style=f"color:var(--{colour})") + broken(method))
 
 
 def number(value: float | None) -> str:
@@ -112,6 +119,7 @@ def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str]
         f"nothing and 1 solved. Over the tasks that all methods have: {scale}. Intervals are of 95 %, by 2,000 stratified "
         "resamplings of the seeds."
     )
+    listing = [[broken(pair), *cells] for pair, *cells in other]
     middle = "; ".join(f"{row.method} {row.iqm:.2f} ({row.low:.2f} to {row.high:.2f})" for row in found.itertuples())
     better = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in other)
     return section(
@@ -128,7 +136,7 @@ def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str]
               "above each normalised score, each task counting the same; the higher the better.", "tall"),
         element("details", element("summary", "The same as tables"),
                 table("Interquartile means", ["method", "runs", "IQM", "95 %"], rows, names=1, part="iqm"),
-                table("Probability of improvement", ["pair", "share", "95 %"], other, names=1, part="improvement")),
+                table("Probability of improvement", ["pair", "share", "95 %"], listing, names=1, part="improvement")),
         name="overall",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A sweep: the trials of an experiment, side by side on Ray, each in a process of its own.
+"""A sweep: the trials of an experiment, side by side on Ray.
 
     FOLDER/TRIAL/                  the run of a trial
     FOLDER/results/TRIAL.parquet   its curve, with what it was in every row, once it has finished
@@ -20,9 +20,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores
+from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores, named
+from ex2.commit import commit
 from ex2.errors import UsageError
-from ex2.lab.commit import commit
 from ex2.lab.experiment import Experiment, Trial
 from ex2.lab.progress import RUNNING, WAITING, Board, Job
 from ex2.lab.results import TITLE
@@ -48,7 +48,7 @@ def sweep(
     Args:
         experiment: as `read_experiment` gives it.
         out: the folder of runs and results, which all machines see.
-        address: of a Ray cluster; by default Ray is started on this machine.
+        address: of a Ray cluster; by default that of RAY_ADDRESS, or Ray is started on this machine.
         workers: trials at a time, at the most; by default as many as there are cores for.
         retries: how often a trial whose process dies is gone on with, from its last checkpoint, without coming further.
         console: where progress is shown.
@@ -75,7 +75,7 @@ def sweep(
         room = int(ray.cluster_resources().get("CPU", 1)) // min(*(cores_of(job.config) for job in missing), most_cores(ray))
         room = max(room if workers is None else min(room, workers), 1)
         # A cluster that grows with demand should see all of it; on one machine what cannot begin need not be handed over.
-        handed = workers or (room if address is None else len(missing))
+        handed = workers or (len(missing) if named(address) else room)
         with Board(experiment.title, jobs, room, console) as board:
             if len(missing) < len(jobs):
                 board.say(f"{len(jobs) - len(missing)} of {len(jobs)} trials have finished already.")
@@ -106,13 +106,18 @@ def planned(trials: Sequence[Trial], out: Path) -> list[Job]:
 class _Sweep:
     """Jobs on their way through Ray."""
 
+    stopped = 0
+    """How many of them were, in this process."""
+
     def __init__(self, ray: Any, jobs: list[Job], out: Path, at_once: int, retries: int, board: Board) -> None:
         self.ray, self.jobs, self.out, self.at_once, self.retries, self.board = ray, jobs, out, at_once, retries, board
         self.handed: dict[Any, Job] = {}
         """What Ray has, by its references."""
         self.commit, self.most = commit(), most_cores(ray)
-        # A process is for one trial: one that was asked to stop while it loaded a library could not load it again.
-        self.remote = ray.remote(max_calls=1)(run_trial)
+        # A process takes one trial after the other, but on a GPU, which it gives back only by ending. One that was asked to
+        # stop while it loaded a library cannot load it again: who sweeps after that in the same session has processes anew.
+        self.remote = {"cpu": ray.remote(run_trial), "cuda": ray.remote(max_calls=1)(run_trial)}
+        self.anew = {"runtime_env": {"env_vars": {"EX2_SWEEPS_STOPPED": str(_Sweep.stopped)}}} if _Sweep.stopped else {}
 
     def run(self, asked: list[int]) -> None:
         """Until nothing is open, or a stop was asked for: once, after the iterations under way; twice, at once."""
@@ -126,7 +131,7 @@ class _Sweep:
             else:
                 time.sleep(WAIT_SECONDS)
             if len(asked) > heard:
-                heard = len(asked)
+                heard, _Sweep.stopped = len(asked), _Sweep.stopped + 1
                 self.board.say(
                     "Stopping after the iterations under way (Ctrl-C again: at once)." if heard == 1 else "Stopping."
                 )
@@ -153,7 +158,8 @@ class _Sweep:
                 if job.state == state and id(job) not in there and now >= job.again and not self._stored(job):
                     cores = min(cores_of(job.config), self.most)
                     asks = {"num_cpus": cores, "num_gpus": job.trial.gpus if job.trial.device == "cuda" else 0}
-                    task = self.remote.options(**asks, max_retries=0, name=job.trial.name)
+                    remote = self.remote[job.trial.device]
+                    task = remote.options(**asks, **self.anew, max_retries=0, name=job.trial.name)
                     job.hand_over()
                     self.handed[task.remote(job.trial, self.out, self.commit, cores)] = job
 

@@ -1,4 +1,4 @@
-"""One trial of a sweep: what is there of it, and how it is begun, gone on with and written down, in a process of its own.
+"""One trial of a sweep: what is there of it, and how it is begun, gone on with and written down, in a process of Ray's.
 
 A trial is a run folder, and once it has finished a file in the store. Nothing else says how far it is: whoever looks at the two
 can go on, on any machine that sees them.

@@ -17,6 +17,7 @@ import torch
 
 from ex2.arrays import Array
 from ex2.bonus import Bonus
+from ex2.commit import commit
 from ex2.errors import UsageError
 from ex2.training import checkpoint
 from ex2.training.config import Config, configure, read_json, write_json
@@ -230,7 +231,7 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int | None = None) -> Result:
-    config = trainer.config
+    config, code = trainer.config, commit()
     writer, iterations, saved = checkpoint.Writer(), 0, trainer.steps
     threads = torch.get_num_threads()
     later = f"make it so, then go on with 'ex2 resume {folder}'"
@@ -266,7 +267,7 @@ def _run(trainer: Trainer, folder: Path, listener: Listener | None, until: int |
     result = Result(folder, config, trainer.steps, trainer.collector.score, trainer.seconds, share)
     summary = {"steps": result.steps, "score": result.score, "seconds": result.seconds, "bonus_share": result.bonus_share}
     with writing(folder, later):
-        write_json(folder / SUMMARY, summary | {"finished": result.finished})
+        write_json(folder / SUMMARY, summary | {"finished": result.finished, "commit": code})
     return result
 
 

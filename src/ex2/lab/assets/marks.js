@@ -12,6 +12,12 @@ const short = (value) => {
   return String(size >= 100 ? Math.round(value) : +value.toPrecision(3));
 };
 
+const alike = (ticks) => {
+  // The texts of an axis, all in one unit.
+  const most = Math.max(...ticks.map(Math.abs)), [unit, name] = most >= 1e6 ? [1e6, " M"] : most >= 1e4 ? [1e3, " k"] : [0, ""];
+  return ticks.map((tick) => (unit && tick ? +(tick / unit).toPrecision(3) + name : short(tick)));
+};
+
 function numbers(packed, low, high, bytes = 2) {
   // What `bytes_of` made of numbers; NaN for those that are none.
   const text = atob(packed), count = text.length / bytes, found = new Float32Array(count);
@@ -59,8 +65,8 @@ function lines(place, data, x, methods, extra) {
     width: Math.max(place.clientWidth, 200), height: place.clientWidth < 480 ? 250 : 320, legend: { show: false }, padding: [10, 24, 0, 0],
     scales: { x: { time: false }, y: { range: () => inside(data.low, data.high) } },
     axes: [
-      { ...axis, label: data.across, labelFont: font, labelSize: 20, labelGap: 0, size: 34, space: 60, values: (u, ticks) => ticks.map(short) },
-      { ...axis, label: data.up, labelFont: font, labelSize: 20, labelGap: 0, size: 52, values: (u, ticks) => ticks.map(short) },
+      { ...axis, label: data.across, labelFont: font, labelSize: 20, labelGap: 0, size: 34, space: 60, values: (u, ticks) => alike(ticks) },
+      { ...axis, label: data.up, labelFont: font, labelSize: 20, labelGap: 0, size: 52, values: (u, ticks) => alike(ticks) },
     ],
     cursor: { drag: { x: false, y: false, setScale: false }, y: false },
     series, bands,
@@ -127,6 +133,7 @@ Charts.rows = (place, data) => {
   const words = crowded ? 32 : 16, high = words + 32, top = 10 + 16 * data.marks.length, bottom = 40;
   const height = top + high * data.rows.length + bottom, inner = width - 2 * side;
   const at = (value) => side + ((value - data.low) / (data.high - data.low || 1)) * inner;
+  const cut = (text, room) => (text.length > Math.floor(room) ? text.slice(0, Math.floor(room) - 1) + "…" : text);
   const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
   const floor = top + high * data.rows.length + 4;
   const ticks = niceTicks(data.low, data.high, Math.max(2, Math.floor(width / 90)));
@@ -139,11 +146,10 @@ Charts.rows = (place, data) => {
     svg.append(node("line", { x1: x, x2: x, y1: 16 + 16 * index, y2: floor, stroke: colourOf("muted"), "stroke-dasharray": "3 4" }));
     svg.append(node("text", { x: x + (end ? -4 : 4), y: 12 + 16 * index, "text-anchor": end ? "end" : "start" }, mark.name));
   });
-  svg.append(node("text", { x: width / 2, y: floor + 33, "text-anchor": "middle" }, data.across));
+  svg.append(node("text", { x: width / 2, y: floor + 33, "text-anchor": "middle" }, cut(data.across, width / 5.8)));
   data.rows.forEach((row, index) => {
     const y = top + high * index, colour = colourOf(row.colour), middle = y + words + 14;
-    const room = Math.floor((width - 2 * side) / letter), name = row.name.length > room ? row.name.slice(0, room - 1) + "…" : row.name;
-    svg.append(node("text", { x: side, y: y + 12, class: "strong" }, name));
+    svg.append(node("text", { x: side, y: y + 12, class: "strong" }, cut(row.name, (width - 2 * side) / letter)));
     svg.append(node("text", crowded ? { x: side, y: y + 28 } : { x: width - side, y: y + 12, "text-anchor": "end" }, row.text));
     if (row.low !== null && row.low !== undefined)
       svg.append(node("rect", { x: at(row.low), y: middle - 4, width: Math.max(at(row.high) - at(row.low), 2), height: 8, rx: 4, fill: faded(colour, 0.3), class: "interval" }));

@@ -43,9 +43,20 @@ addEventListener("resize", () => {
   clearTimeout(waiting);
   waiting = setTimeout(() => drawn().forEach(draw), 150);
 });
-let before = "";
-addEventListener("beforeprint", () => { before = root.dataset.theme; theme("light"); places().forEach((place) => place.dataset.drawn || draw(place)); });
-addEventListener("afterprint", () => theme(before));
+let before = "", closed = [];
+addEventListener("beforeprint", () => {  // charts as wide as paper, or all would be printed smaller to make them fit
+  before = root.dataset.theme;
+  closed = [...main.querySelectorAll("details:not([open])")];
+  closed.forEach((one) => (one.open = true));
+  main.style.width = "700px";
+  theme("light");
+  places().forEach((place) => place.dataset.drawn || draw(place));
+});
+addEventListener("afterprint", () => {
+  main.style.width = "";
+  closed.forEach((one) => (one.open = false));
+  theme(before);
+});
 
 // A live page asks its server, and changes what has changed.
 const live = document.body.dataset.live, state = document.getElementById("state");
