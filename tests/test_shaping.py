@@ -107,7 +107,8 @@ def test_the_automatic_weight_is_what_its_formula_says():
         rewards, scores, ends = streams(seed)
         shaped = one(scored(scores, ends), rewards, progress)
         both_signs = max(min(rewards.max(), -rewards.min()), both_signs)
-        assert one.unit == pytest.approx(max(one.reward_scale.deviation, RAREST * one.reward_scale.largest, both_signs))
+        floors = RAREST * one.reward_scale.largest, (1.0 - progress) * both_signs
+        assert one.unit == pytest.approx(max(one.reward_scale.deviation, *floors))
         middle = np.sort(np.float32(scores).ravel())[(scores.size - 1) // 2]
         assert np.allclose(shaped.rewards, rewards / one.unit)
         expected = SHARE * (1.0 - progress) * (scores - middle) / one.bonus_scale.deviation
@@ -116,9 +117,12 @@ def test_the_automatic_weight_is_what_its_formula_says():
         assert told == pytest.approx(SHARE * (1.0 - progress) * one.unit / one.bonus_scale.deviation)
 
 
-@pytest.mark.parametrize(("other", "worth"), [(0.0, 10.0), (-0.01, 10.0), (-0.5, 2.0), (-1.0, 1.0), (-5.0, 1.0)])
-def test_a_rare_find_counts_less_where_losses_are_as_large(other, worth):
-    """One reward of 1 in many steps, and another one: a find comes to 10, unless it could as well have been a loss."""
+@pytest.mark.parametrize(
+    ("other", "worth", "later"), [(0.0, 10.0, 10.0), (-0.01, 10.0, 10.0), (-0.5, 2.0, 8.0), (-1.0, 1.0, 4.0), (-5.0, 1.0, 2.0)]
+)
+def test_a_rare_find_counts_less_where_losses_are_as_large(other, worth, later):
+    """One reward of 1 in many steps, and another one: a find comes to 10, unless it could as well have been a loss; less so as
+    the bonus fades."""
     rewards, one = np.zeros((400, 10)), shaper(gamma=0.0)
     rewards[7, 3], rewards[200, 5] = 1.0, other
     shaped = one(scored(np.random.default_rng(0).random((400, 10)), np.zeros((400, 10), bool)), rewards, 0.0)
@@ -126,6 +130,8 @@ def test_a_rare_find_counts_less_where_losses_are_as_large(other, worth):
     again = shaper(gamma=0.0)
     again.load_state_dict(one.state_dict())
     assert again.unit == one.unit
+    shaped = one(scored(np.random.default_rng(1).random((400, 10)), np.zeros((400, 10), bool)), rewards, 0.75)
+    assert shaped.rewards[7, 3] == pytest.approx(later)
 
 
 def test_the_automatic_weight_knows_no_units():

@@ -10,9 +10,9 @@ with sigma_R and sigma_B the deviations of the discounted sums of rewards and of
 at the place since its episode began (`ex2.episodic`; 1 for bonuses without a metric), and t the share of the training that was
 done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is of all rewards so
 far, and at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate
-by 0.3, and not to thousands; where returns never varied, it is 1. Where rewards come with either sign, it is at least the
-largest that has come with both: a first find that could as well have been a loss says little, and at 10 such finds would be all
-that the agent hears. sigma_B is that of the latest part of the training, about
+by 0.3, and not to thousands; where returns never varied, it is 1. Where rewards come with either sign, it is at least 1 - t of
+the largest that has come with both: a find that could as well have been a loss says little at first, and at 10 such finds would
+be all that the agent hears; what is left of the bonus later must not drown what tells them apart. sigma_B is that of the latest part of the training, about
 half of it: at first everything is new, and measured against that nothing would be for long. Scores that fade faster than the
 training grows old fade against it, and when the training ends, the bonus is gone.
 
@@ -228,6 +228,7 @@ class Shaper:
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
         self.only: float | None = None  # the reward that every step has had so far
         self.highest = self.lowest = 0.0  # of all rewards, and 0
+        self.progress = 0.0  # the share of the training that was done before the last batch
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
     def __call__(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
@@ -241,12 +242,13 @@ class Shaper:
             fitted = fitted | {"episode_visits": float(visits.mean())}
         scores = centred(raw, batch.mask, self.centre).numpy()
         scores[np.abs(scores) <= ROUNDING * float(raw.abs().max())] = 0.0  # all the same, but for rounding
+        self.progress = min(progress, 1.0)
         self._listen(rewards[mask], bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
             self.bonus_scale.update(scores, mask, ends if self.episodic else None)
         unit = self.unit if self.weight.auto else 1.0
-        beta = self.weight.at(min(progress, 1.0))
+        beta = self.weight.at(self.progress)
         factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
         metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": factor * unit} | fitted
         metrics |= {"scale": self.bonus_scale.deviation, "reward_scale": self.reward_scale.deviation}
@@ -287,19 +289,20 @@ class Shaper:
         """sigma_R."""
         if not self.reward_scale.deviation:
             return 1.0
-        return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest, min(self.highest, -self.lowest))
+        both_signs = (1.0 - self.progress) * min(self.highest, -self.lowest)
+        return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest, both_signs)
 
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        told = {"only": self.only, "telling": self.telling, "highest": self.highest, "lowest": self.lowest}
+        told = {"only": self.only, "telling": self.telling, "highest": self.highest, "lowest": self.lowest, "progress": self.progress}
         return {**scales, **told, "counts": counts, "last": dict(self.last)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
-        self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
+        self.highest, self.lowest, self.progress = (float(state[name]) for name in ("highest", "lowest", "progress"))
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
             self.counts = None
