@@ -12,9 +12,9 @@ done before the batch. So both are on the scale of their own returns, whatever t
 far, and at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate
 by 0.3, and not to thousands; where returns never varied, it is 1. Where rewards come with either sign, it is at least 1 - t of
 the largest that has come with both: a find that could as well have been a loss says little at first, and at 10 such finds would
-be all that the agent hears; what is left of the bonus later must not drown what tells them apart. sigma_B is that of the latest part of the training, about
-half of it: at first everything is new, and measured against that nothing would be for long. Scores that fade faster than the
-training grows old fade against it, and when the training ends, the bonus is gone.
+be all that the agent hears; what is left of the bonus later must not drown what tells them apart. sigma_B is that of the
+latest part of the training, about half of it: at first everything is new, and measured against that nothing would be for long.
+Scores that fade faster than the training grows old fade against it, and when the training ends, the bonus is gone.
 
 A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has
 seen. The critic's errors would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
@@ -295,7 +295,7 @@ class Shaper:
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        told = {"only": self.only, "telling": self.telling, "highest": self.highest, "lowest": self.lowest, "progress": self.progress}
+        told = {name: getattr(self, name) for name in ("only", "telling", "highest", "lowest", "progress")}
         return {**scales, **told, "counts": counts, "last": dict(self.last)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
