@@ -46,6 +46,11 @@ class Session:
             except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
                 where = f"There is no Ray cluster at {address!r}" if address else "Ray does not start"
                 remedy = ": begin one with 'ray start --head', or leave --address out" if address else ""
+                if address and isinstance(error, ConnectionError) and lines(error)[0].startswith("Failed to connect"):
+                    where = f"Ray does not let us in at {address!r}"
+                    remedy = (
+                        ": if its cluster asks for a token, set RAY_AUTH_MODE=token here, and have the same ~/.ray/auth_token"
+                    )
                 raise UsageError(f"{where} ({lines(error)[0]}){remedy}.") from None
             cls.own, cls.users = True, 0
         cls.users += 1
