@@ -106,18 +106,17 @@ def planned(trials: Sequence[Trial], out: Path) -> list[Job]:
 class _Sweep:
     """Jobs on their way through Ray."""
 
-    stopped = 0
-    """How many of them were, in this process."""
+    spoiled = 0
+    """How often a process was asked to stop, or lost a trial, in this session. One to which that happens while it loads a
+    library cannot load it again, so trials that are handed over later have processes anew."""
 
     def __init__(self, ray: Any, jobs: list[Job], out: Path, at_once: int, retries: int, board: Board) -> None:
         self.ray, self.jobs, self.out, self.at_once, self.retries, self.board = ray, jobs, out, at_once, retries, board
         self.handed: dict[Any, Job] = {}
         """What Ray has, by its references."""
         self.commit, self.most = commit(), most_cores(ray)
-        # A process takes one trial after the other, but on a GPU, which it gives back only by ending. One that was asked to
-        # stop while it loaded a library cannot load it again: who sweeps after that in the same session has processes anew.
+        # A process takes one trial after the other, but on a GPU, which it gives back only by ending.
         self.remote = {"cpu": ray.remote(run_trial), "cuda": ray.remote(max_calls=1)(run_trial)}
-        self.anew = {"runtime_env": {"env_vars": {"EX2_SWEEPS_STOPPED": str(_Sweep.stopped)}}} if _Sweep.stopped else {}
 
     def run(self, asked: list[int]) -> None:
         """Until nothing is open, or a stop was asked for: once, after the iterations under way; twice, at once."""
@@ -131,7 +130,7 @@ class _Sweep:
             else:
                 time.sleep(WAIT_SECONDS)
             if len(asked) > heard:
-                heard, _Sweep.stopped = len(asked), _Sweep.stopped + 1
+                heard, _Sweep.spoiled = len(asked), _Sweep.spoiled + 1
                 self.board.say(
                     "Stopping after the iterations under way (Ctrl-C again: at once)." if heard == 1 else "Stopping."
                 )
@@ -151,6 +150,7 @@ class _Sweep:
     def _hand_over(self) -> None:
         """Gives Ray what is waiting, in the order of the experiment; it begins them as cores and GPUs become free."""
         now, there = time.monotonic(), set(map(id, self.handed.values()))
+        anew = {"runtime_env": {"env_vars": {"EX2_SPOILED": str(_Sweep.spoiled)}}} if _Sweep.spoiled else {}
         for state in (WAITING, ELSEWHERE):
             for job in self.jobs:
                 if len(self.handed) >= self.at_once:
@@ -159,7 +159,7 @@ class _Sweep:
                     cores = min(cores_of(job.config), self.most)
                     asks = {"num_cpus": cores, "num_gpus": job.trial.gpus if job.trial.device == "cuda" else 0}
                     remote = self.remote[job.trial.device]
-                    task = remote.options(**asks, **self.anew, max_retries=0, name=job.trial.name)
+                    task = remote.options(**asks, **anew, max_retries=0, name=job.trial.name)
                     job.hand_over()
                     self.handed[task.remote(job.trial, self.out, self.commit, cores)] = job
 
@@ -187,6 +187,7 @@ class _Sweep:
 
     def _died(self, job: Job, error: Exception) -> Outcome:
         """What is to become of a trial whose process was killed, or ended by anything but a sentence."""
+        _Sweep.spoiled += 1
         job.look()
         if job.step > job.furthest:
             job.furthest, job.deaths = job.step, 0
