@@ -23,7 +23,6 @@ import numpy as np
 import torch
 import zstandard
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from ex2.arrays import Array
 from ex2.errors import UsageError
@@ -126,11 +125,34 @@ def _write(path: Path, structure: Any, leaves: list[Leaf]) -> None:
             arrays = arrays or {"empty": np.zeros(0)}
             metadata = {"format": FORMAT, "structure": json.dumps(structure), "packed": json.dumps(packings)}
             with replacing(path) as draft:
-                save_file(arrays, draft, metadata=metadata | {"digest": _digest(metadata, arrays)})
+                _put(draft, arrays, metadata | {"digest": _digest(metadata, arrays)})
                 _keep(path)
         except (OSError, SafetensorError) as error:
             kept = "the last good checkpoint is still there" if path.exists() else "there is no checkpoint yet"
             raise CheckpointError(f"The checkpoint {path} could not be written ({error}): {kept}.") from None
+
+
+def _put(draft: Path, arrays: dict[str, Array], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file. The library's own writer leaves a file of a random name beside it when it is killed."""
+    # Wide numbers first: each array begins at a multiple of its numbers' width.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in names:
+        array, begin = arrays[name], end
+        end += array.nbytes
+        kind = "BOOL" if array.dtype.kind == "b" else f"{array.dtype.kind.upper()}{8 * array.itemsize}"
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(draft, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            file.write(_bytes(arrays[name]))
+
+
+def _bytes(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def previous(path: Path) -> Path:
@@ -164,7 +186,7 @@ def _digest(metadata: dict[str, str], arrays: dict[str, Array]) -> str:
     digest.update(json.dumps([metadata[name] for name in ("format", "structure", "packed")]).encode())
     for key, array in sorted(arrays.items()):
         digest.update(json.dumps([key, array.dtype.str, array.shape]).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        digest.update(_bytes(array))
     return digest.hexdigest()
 
 
