@@ -11,6 +11,7 @@ from walk import Known, Walk
 from conftest import BUTTONS, VECTOR
 from ex2 import Explorer, UsageError, make_bonus
 from ex2.adapters.gymnasium import BonusVectorWrapper, BonusWrapper
+from ex2.batch import Batch
 
 FINAL = {"final_obs": np.zeros((1, 2), np.float32)}
 
@@ -222,3 +223,14 @@ def test_the_weight_falls_over_the_whole_training():
         weights.append(told.metrics["exploration/weight"] * told.metrics["exploration/scale"])
     assert np.allclose(weights[1:], [0.225, 0.15, 0.075], atol=1e-6)
     assert told.progress == 1.0
+
+
+def test_what_did_not_happen_is_no_news_and_may_be_anything():
+    told, random, rewards = explorer(gather=1_000), np.random.default_rng(0), np.full((10, 2), -1.0)
+    rewards[4, 1] = np.nan
+    for _ in range(2):
+        before, after = random.uniform(-1, 1, (2, 10, 2, 2)).astype(np.float32)
+        batch = Batch.of(before, np.zeros((10, 2), int), after)
+        batch.mask[4, 1] = False
+        told.shape(batch, rewards)
+    assert not told.metrics  # there was no fit yet

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from ex2 import UsageError
+from ex2.adapters.gymnasium import BonusWrapper
 from ex2.view import View
 
 DICT = spaces.Dict(
@@ -33,6 +36,21 @@ def test_a_function_is_asked_what_it_makes():
     assert view(seen()).shape == (5, 2)
     pictures = View(DICT, lambda obs: obs["image"][:, :1])
     assert pictures.space == spaces.Box(0, 255, (1, 16, 16), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "see", [torch.as_tensor, lambda obs: (2.0 * obs).tolist(), lambda obs: {"half": torch.as_tensor(obs) / 2}]
+)
+def test_a_function_may_give_tensors_and_lists(see):
+    space = spaces.Box(-1.0, 1.0, (4,))
+    view = View(space, see)
+    made = view(np.ones((5, 4), np.float32))
+    made, place = (made["half"], view.space["half"]) if isinstance(made, dict) else (made, view.space)
+    assert isinstance(made, np.ndarray)
+    assert (made.shape, place.shape) == ((5, 4), (4,))
+    env = BonusWrapper(gymnasium.make("ex2/Maze-v0"), "rnd", see=see)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
 
 
 @pytest.mark.parametrize(

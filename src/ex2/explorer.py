@@ -104,7 +104,9 @@ def seems_finite(values: Any) -> bool:
     """
     if isinstance(values, np.ndarray):
         return values.dtype.kind != "f" or math.isfinite(np.vdot(values, values))
-    return all(map(seems_finite, values.values() if isinstance(values, Mapping) else values))
+    if isinstance(values, Mapping | tuple):
+        return all(map(seems_finite, values.values() if isinstance(values, Mapping) else values))
+    return True  # what a function of somebody else's makes is looked at by the bonus
 
 
 class Explorer:
@@ -209,11 +211,6 @@ class Explorer:
         """How many steps the rollout that runs has."""
         return len(self._rows) - self._told
 
-    @property
-    def gathered(self) -> int:
-        """How many steps of rollouts that are done wait for a fit."""
-        return self._told
-
     def begin(self) -> None:
         """What follows need not go on where the last step ended."""
         self._seams.append(len(self._rows))
@@ -288,7 +285,7 @@ class Explorer:
         elif isinstance(values, Mapping):
             for key, part in values.items():
                 self.check_finite(part, f"{name}[{key!r}]", step)
-        else:
+        elif isinstance(values, tuple):
             for index, part in enumerate(values):
                 self.check_finite(part, f"{name}[{index}]", step)
 
@@ -330,11 +327,6 @@ class Explorer:
             self._rows.append((*fields, rewards[step]))
         return self.rollout()
 
-    def wait(self, count: int) -> None:
-        """So many steps of the rollout that runs are of others that are done, and neither enough for a fit nor news."""
-        self._told += count
-        self.steps += count * len(self._rows[-1][-1]) if count else 0
-
     def learn(self) -> None:
         """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
         self.shaper.counts = None
@@ -345,8 +337,9 @@ class Explorer:
         """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new."""
         told, progress = self._told, self.progress  # before these
         width = rewards.shape[1]
+        masks = np.array([row[5] for row in self._rows[told:]])
         if not seems_finite(rewards):
-            for step, row in enumerate(rewards):
+            for step, row in enumerate(np.where(masks, rewards, 0.0)):
                 self.check_finite(row, "reward", step)
         if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
             self._fit(self._rows[:told], self._seams, progress)
@@ -354,10 +347,10 @@ class Explorer:
         self._told = len(self._rows)
         self.steps += rewards.size
         if self._told * width < self.gather:
-            rows, real = self._rows[told:], rewards.ravel()
-            if self.autoreset is AutoresetMode.NEXT_STEP:
-                real = rewards[np.array([row[5] for row in rows])]
-            self._news = self._news or self.is_news(real.tolist(), lambda: any((row[3] & row[5]).any() for row in rows))
+            rows = self._rows[told:]
+            self._news = self._news or self._is_news(
+                rewards[masks].tolist(), lambda: any((row[3] & row[5]).any() for row in rows)
+            )
             if not self._news:
                 return None
         rows, seams = self._rows, self._seams
@@ -390,7 +383,7 @@ class Explorer:
         flags = [None if flag is None else np.asarray(flag)[None] for flag in (terminated, truncated)]
         return Batch.of(before, np.asarray(action)[None], after, *flags)
 
-    def is_news(self, rewards: list[float], terminated: Callable[[], bool]) -> bool:
+    def _is_news(self, rewards: list[float], terminated: Callable[[], bool]) -> bool:
         """Whether rewards say what they have not said before, or are no numbers to learn from; whether an episode terminated is
         only asked if need be. These are few, and arrays would take longer."""
         shaper = self.shaper

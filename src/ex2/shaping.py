@@ -289,7 +289,8 @@ class Shaper:
         """sigma_R."""
         if not self.reward_scale.deviation:
             return 1.0
-        both_signs = (1.0 - self.progress) * min(self.highest, -self.lowest)
+        left = 1.0 - min(self.progress / self.weight.until, 1.0)  # of the bonus
+        both_signs = left * min(self.highest, -self.lowest)
         return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest, both_signs)
 
     def state_dict(self) -> dict[str, Any]:
@@ -302,7 +303,8 @@ class Shaper:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
-        self.highest, self.lowest, self.progress = (float(state[name]) for name in ("highest", "lowest", "progress"))
+        self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
+        self.progress = float(state.get("progress", 0.0))  # is not in those of before
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
             self.counts = None

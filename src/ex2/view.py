@@ -69,15 +69,19 @@ class View:
 
     def _function(self, see: Callable[[Any], Any]) -> None:
         empty = create_empty_array(self.space, n=2, fn=np.zeros)
+
+        def arrays(observations: Any) -> Any:
+            return mapped(_array, see(observations))
+
         try:
-            made = see(empty)
+            made = arrays(empty)
         except Exception as error:  # whatever a function of somebody else's raises
             raise UsageError(
                 f"see failed on two observations of {self.space} ({type(error).__name__}: {error}): it must take observations "
                 "[N, ...] and give an array [N, ...]."
             ) from None
         self.space = _space_of(made)
-        self._steps.append(see)
+        self._steps.append(arrays)
 
     def _last_frame(self, asked: bool | int) -> None:
         space = self.space
@@ -100,6 +104,10 @@ class View:
         last = (..., slice(-channels, None)) if axis == 2 else (slice(-channels, None),)
         self.space = spaces.Box(space.low[last], space.high[last], dtype=space.low.dtype.type)
         self._steps.append(lambda values: values[:, *last])
+
+
+def _array(made: Any) -> Any:
+    return made.numpy(force=True) if isinstance(made, Tensor) else np.asarray(made)
 
 
 def _space_of(made: Any) -> spaces.Space[Any]:

@@ -14,7 +14,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecFrameStack, VecNormalize
 
 import ex2  # noqa: F401 (registers the tasks)
 from ex2 import Bonus, UsageError
@@ -312,6 +312,34 @@ def test_an_old_transition_has_lost_its_bonus():
     batch = told.batch(before.observations.numpy(), before.actions.numpy()[:, 0], before.next_observations.numpy())
     now = told.rate(batch, np.zeros((1, 64), np.float32)).bonuses
     assert (now[0] < before.rewards.numpy()[:, 0]).all()
+
+
+def test_other_environments_and_ends_that_are_written_over_off_policy(tmp_path):
+    seen = []
+
+    class Reusing(VecEnvWrapper):
+        """Ends of episodes are in the same array at every step."""
+
+        def reset(self):
+            self.ends = np.zeros(self.num_envs, bool)
+            return self.venv.reset()
+
+        def step_wait(self):
+            obs, rewards, dones, infos = self.venv.step_wait()
+            seen.extend(dones)
+            self.ends[:] = dones
+            return obs, rewards, self.ends, infos
+
+    bonus = LastPlace(corridors().observation_space, corridors().action_space)
+    callback = BonusCallback(bonus, gather=210)
+    for count, steps in ((1, 50), (2, 430)):  # 50 steps wait for a fit when there are two environments all at once
+        agent = DQN("MlpPolicy", Reusing(corridors(count, limit=20)), learning_starts=10_000, train_freq=5, device="cpu")
+        agent.learn(steps, callback=callback)
+        callback.save(tmp_path / "agent.zip")
+    callback.explorer.gather = 1  # nothing waits any longer
+    agent.learn(10, callback=callback, reset_num_timesteps=False)
+    assert sum(int((batch.terminated | batch.truncated).sum()) for batch in bonus.batches) == sum(seen) >= 20
+    assert sum(batch.mask.numel() for batch in bonus.batches) == len(seen) == 490
 
 
 def test_the_bonus_lies_beside_the_model(tmp_path):

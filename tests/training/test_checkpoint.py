@@ -262,3 +262,13 @@ for number in range(10_000):
     assert {file.name for file in tmp_path.iterdir()} <= kept | {"c.draft", "c.previous.draft"}
     checkpoint.save(path, 1)
     assert {file.name for file in Path(tmp_path).iterdir()} == kept
+
+
+def test_numbers_that_a_file_cannot_hold_are_refused_and_the_last_good_one_stays(tmp_path):
+    path = tmp_path / "c"
+    checkpoint.save(path, {"step": 1})
+    for _ in range(2):
+        with pytest.raises(checkpoint.CheckpointError, match="numbers of type complex128"):
+            checkpoint.save(path, {"step": 2, "wild": np.zeros(3, np.complex128)})
+    assert checkpoint.load(path) == {"step": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["c"]

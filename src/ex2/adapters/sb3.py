@@ -179,7 +179,8 @@ class BonusCallback(BaseCallback):
         if self._replay is None:
             self.explorer.reset()
             self._ends: list[tuple[int, int]] = []  # of episodes: the step, and the environment
-            self._before = None if self._below is None else self.explorer.view(self._below.observations)
+            before = None if self._below is None else self._below.observations
+            self._before = None if before is None else self.explorer.view(before)
             buffer: Any = self.model.rollout_buffer  # type: ignore[attr-defined]
             if "compute_returns_and_advantage" in vars(buffer):
                 raise UsageError(TWICE)
@@ -218,7 +219,8 @@ class BonusCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         if self._replay is not None:
-            self._replay.end_rollout()
+            self._replay.tell()
+            self.explorer.learn()
         if self.explorer.metrics is not self._reported:
             self._reported = self.explorer.metrics
             self.metrics = dict(self._reported)

@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
     raise missing_extra("sb3", "stable_baselines3") from None
 
 
-OURS = ("explorer", "normalizer", "arrived", "heard")  # what is not saved with a buffer
+OURS = ("explorer", "normalizer", "arrived")  # what is not saved with a buffer
 
 
 class BonusReplayBuffer(ReplayBuffer):
@@ -53,8 +53,6 @@ class BonusReplayBuffer(ReplayBuffer):
     """What rewards are normalised by when they are drawn; their scale is that of what the agent hears."""
     arrived: list[tuple[Any, ...]]
     """What the explorer was not told yet: some steps at once cost less than each for itself."""
-    heard: list[Array]
-    """What an agent hears of the rewards of these, as far as rollouts are done."""
 
     def add(
         self,
@@ -65,53 +63,24 @@ class BonusReplayBuffer(ReplayBuffer):
         done: Array,
         infos: list[dict[str, Any]],
     ) -> None:
-        if self.explorer is None:
-            super().add(obs, next_obs, action, reward, done, infos)
-            return
-        if not seems_finite(next_obs):  # to be named before a policy stumbles over it
+        if self.explorer is not None and not seems_finite(next_obs):  # to be named before a policy stumbles over it
             self.tell()
             self.explorer.check_finite(self.explorer.view(next_obs))
         super().add(obs, next_obs, action, reward, done, infos)
-        self.arrived.append((obs, next_obs, action, reward, done, infos))
-        if (len(self.arrived) - len(self.heard)) * self.n_envs >= self.explorer.gather:  # one long rollout, or no callback
-            self._learn(self.explorer, len(self.heard))
+        if self.explorer is not None:
+            self.arrived.append((obs, next_obs, action, reward.copy(), *_ends(done, infos)))
+            if len(self.arrived) * len(reward) >= self.explorer.gather:  # in one long rollout, or without a callback
+                self.tell()
+                self.explorer.learn()
 
-    def end_rollout(self) -> None:
-        """The explorer is told what has arrived if it is enough for a fit, or says something new: all at once costs less."""
+    def tell(self) -> None:
+        """Tells the explorer what has arrived since the last time."""
         if self.explorer is None:
             return
-        done = len(self.heard)
-        self._listen()
-        fresh, rewards = self.arrived[done:], [one for heard in self.heard[done:] for one in heard.tolist()]
-        enough = (self.explorer.gathered + len(self.arrived)) * self.n_envs >= self.explorer.gather
-        if enough or self.explorer.is_news(rewards, lambda: any(_terminated(*step[4:]) for step in fresh)):
-            self._learn(self.explorer, done)
-
-    def _learn(self, explorer: Explorer, done: int) -> None:
-        """Tells the explorer all, of which so many steps are of rollouts that were done before."""
-        self.tell(done)
-        explorer.learn()
-
-    def _listen(self) -> None:
-        """Notes what an agent hears of the rewards that have arrived since the last time."""
-        rewards = [step[3] for step in self.arrived[len(self.heard) :]]
-        self.heard += rewards if self.normalizer is None else map(self.normalizer.normalize_reward, rewards)
-
-    def tell(self, done: int | None = None) -> None:
-        """Tells the explorer what has arrived since the last time; of rollouts that are `done` are as many as were heard."""
-        if self.explorer is None:
-            return
-        done = len(self.heard) if done is None else done
-        self._listen()
-        if self.arrived:
-            view, everyone = self.explorer.view, np.ones(self.n_envs, bool)
-            actions = self._unscaled(np.concatenate([step[2] for step in self.arrived]))
-            actions = actions.reshape(len(self.arrived), self.n_envs, *actions.shape[1:])
-            for (obs, next_obs, _, _, dones, infos), action, heard in zip(self.arrived, actions, self.heard, strict=True):
-                self.explorer.take((view(obs), action, view(next_obs), *_ends(dones, infos), everyone, heard))
-        self.explorer.wait(done)
+        for obs, next_obs, action, reward, *ends in self.arrived:
+            heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
+            self.explorer.step(obs, self._unscaled(action), next_obs, heard, *ends, copy=False)
         self.arrived.clear()
-        self.heard.clear()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Transitions as the buffer draws them, with the bonus of now in their rewards."""
@@ -169,11 +138,6 @@ def _ends(dones: Array, infos: list[dict[str, Any]]) -> tuple[Array, Array]:
     return ended & ~truncated, truncated
 
 
-def _terminated(dones: Array, infos: list[dict[str, Any]]) -> bool:
-    """Whether an episode terminated."""
-    return True in dones.tolist() and bool(_ends(dones, infos)[0].any())
-
-
 def _arrays(observations: Any) -> Any:
     return mapped(lambda values: values.cpu().numpy(), observations)
 
@@ -190,5 +154,5 @@ def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecN
         held, kind = vars(buffer), kinds[type(buffer)]
         buffer = kind.__new__(kind)
         vars(buffer).update(held)
-    vars(buffer).update(zip(OURS, (explorer, normalizer, [], []), strict=True))
+    vars(buffer).update(zip(OURS, (explorer, normalizer, []), strict=True))
     return buffer

@@ -158,7 +158,7 @@ class _Sweep:
                 if job.state == state and id(job) not in there and now >= job.again and not self._stored(job):
                     cores = min(cores_of(job.config), self.most)
                     asks = {"num_cpus": cores, "num_gpus": job.trial.gpus if job.trial.device == "cuda" else 0}
-                    remote = self.remote[job.trial.device]
+                    remote = self.remote["cpu" if job.trial.device == "cpu" else "cuda"]
                     task = remote.options(**asks, **anew, max_retries=0, name=job.trial.name)
                     job.hand_over()
                     self.handed[task.remote(job.trial, self.out, self.commit, cores)] = job

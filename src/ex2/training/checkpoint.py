@@ -35,6 +35,10 @@ CHUNK = 2**23  # bytes that are worked on at a time
 SAMPLE = 2**20  # bytes that the distances are chosen on
 NARROW = 32  # bytes of a row below which rows are not looked at one by one
 LEVEL = 1  # of zstd; higher ones are slower and pack filtered pictures no better
+KINDS = {"b1": "BOOL", "f2": "F16", "f4": "F32", "f8": "F64"} | {
+    f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)
+}
+"""safetensors' names of NumPy's types."""
 _writing = threading.Lock()
 
 
@@ -141,8 +145,12 @@ def _put(draft: Path, arrays: dict[str, Array], metadata: dict[str, str]) -> Non
     for name in names:
         array, begin = arrays[name], end
         end += array.nbytes
-        kind = "BOOL" if array.dtype.kind == "b" else f"{array.dtype.kind.upper()}{8 * array.itemsize}"
-        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, end]}
+        kind = array.dtype.str[1:]
+        if kind not in KINDS:
+            raise CheckpointError(
+                f"The checkpoint {draft} cannot hold numbers of type {array.dtype}: use float64 or narrower ones."
+            )
+        header[name] = {"dtype": KINDS[kind], "shape": array.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(draft, "wb") as file:
