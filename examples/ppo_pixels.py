@@ -77,7 +77,7 @@ def main() -> None:
 
     raw, _ = envs.reset(seed=args.seed)
     for _ in range(args.total_steps // (args.num_envs * args.rollout)):
-        seen, actions, log_probs, values, ends = [], [], [], [], []
+        seen, actions, log_probs, values, ends, rest = [], [], [], [], [], []
         for _ in range(args.rollout):
             obs = torch.as_tensor(raw, device=args.device)
             with torch.no_grad():
@@ -90,12 +90,17 @@ def main() -> None:
             ):
                 held.append(new)
             ends.append(torch.as_tensor(terminated | truncated, device=args.device))
+            rest.append(np.zeros(args.num_envs))  # what is still to be expected where only time was up
+            if truncated.any():
+                finals = torch.as_tensor(np.stack(infos["final_obs"][truncated]), device=args.device)
+                rest[-1][truncated] = agent(finals)[1][:, 0].detach().cpu()
             raw = next_raw
 
         shaped = explorer.rollout()  # <-- rewards and bonuses [T, N] on one scale
         with torch.no_grad():
             both = torch.stack([*values, agent(torch.as_tensor(raw, device=args.device))[1]])
-        rewards, bonuses = (torch.as_tensor(part, device=args.device).float() for part in (shaped.rewards, shaped.bonuses))
+        parts = shaped.rewards + GAMMA * np.stack(rest), shaped.bonuses
+        rewards, bonuses = (torch.as_tensor(part, device=args.device).float() for part in parts)
         of_reward = advantages(rewards, both[..., 0], torch.stack(ends))
         of_bonus = advantages(bonuses, both[..., 1], torch.zeros_like(bonuses, dtype=torch.bool))
         returns = (torch.stack([of_reward, of_bonus], -1) + both[:-1]).flatten(0, 1)

@@ -36,6 +36,11 @@ class Agent(nn.Module):
         return Categorical(logits=self.actor(obs)), self.critic(obs)
 
 
+def normal(raw: np.ndarray, moments: RunningMeanStd) -> torch.Tensor:
+    """Observations as the agent sees them."""
+    return torch.as_tensor((raw - moments.mean) / np.sqrt(moments.var + 1e-8), dtype=torch.float32)
+
+
 def advantages(rewards: torch.Tensor, values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """GAE of rewards [T, N] with values [T + 1, N]; nothing follows where an episode ends [T, N]."""
     found, running = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
@@ -71,10 +76,10 @@ def main() -> None:
 
     raw, _ = envs.reset(seed=args.seed)
     for _ in range(args.total_steps // (args.num_envs * args.rollout)):
-        seen, actions, log_probs, values, ends = [], [], [], [], []
+        seen, actions, log_probs, values, ends, rest = [], [], [], [], [], []
         for _ in range(args.rollout):
             moments.update(raw)
-            obs = torch.as_tensor((raw - moments.mean) / np.sqrt(moments.var + 1e-8), dtype=torch.float32)
+            obs = normal(raw, moments)
             with torch.no_grad():
                 choice, value = agent(obs)
                 action = choice.sample()
@@ -85,14 +90,17 @@ def main() -> None:
             ):
                 held.append(new)
             ends.append(torch.as_tensor(terminated | truncated))
+            rest.append(np.zeros(args.num_envs))  # what is still to be expected where only time was up
+            if truncated.any():
+                rest[-1][truncated] = agent(normal(np.stack(infos["final_obs"][truncated]), moments))[1][:, 0].detach()
             raw = next_raw
 
         shaped = explorer.rollout()  # <-- rewards and bonuses [T, N] on one scale
         with torch.no_grad():
-            obs = torch.as_tensor((raw - moments.mean) / np.sqrt(moments.var + 1e-8), dtype=torch.float32)
-            both = torch.stack([*values, agent(obs)[1]])
+            both = torch.stack([*values, agent(normal(raw, moments))[1]])
         never = torch.zeros(args.rollout, args.num_envs, dtype=torch.bool)
-        of_reward = advantages(torch.as_tensor(shaped.rewards).float(), both[..., 0], torch.stack(ends))
+        rewards = torch.as_tensor(shaped.rewards + GAMMA * np.stack(rest)).float()
+        of_reward = advantages(rewards, both[..., 0], torch.stack(ends))
         of_bonus = advantages(torch.as_tensor(shaped.bonuses), both[..., 1], never)
         returns = (torch.stack([of_reward, of_bonus], -1) + both[:-1]).flatten(0, 1)
         advantage = (of_reward + of_bonus).flatten()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
-from walk import Known, Walk
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import DictInfoToList
+from walk import Known, Walk, places
 
 from conftest import BUTTONS, VECTOR
-from ex2 import Explorer, UsageError, make_bonus
+from ex2 import Explorer, UsageError, Weight, make_bonus
 from ex2.adapters.gymnasium import BonusVectorWrapper, BonusWrapper
 from ex2.batch import Batch
 
@@ -234,3 +236,87 @@ def test_what_did_not_happen_is_no_news_and_may_be_anything():
         batch.mask[4, 1] = False
         told.shape(batch, rewards)
     assert not told.metrics  # there was no fit yet
+
+
+def test_a_reset_by_hand_within_a_rollout_keeps_what_went_before():
+    """A single environment, reset at each end of an episode, as Gymnasium's own loop does it."""
+    walk = Walk()
+    known = Known(walk.observation_space, walk.action_space)
+    told, random = Explorer(walk.observation_space, walk.action_space, known, gather=1), np.random.default_rng(0)
+    obs, _ = walk.reset()
+    for _ in range(128):
+        action = int(random.integers(2))
+        after, reward, terminated, truncated, _ = walk.step(action)
+        told.step(*(np.array([value]) for value in (obs, action, after, reward, terminated, truncated)))
+        obs = after
+        if terminated or truncated:
+            obs, _ = walk.reset()
+            told.reset()
+    assert told.rollout().bonuses.shape == (128, 1)
+    assert told.steps == 128
+    (batch,) = known.fitted
+    apart = batch.next_obs[:-1, :, 0] != batch.obs[1:, :, 0]
+    assert apart.any()
+    assert (batch.terminated | batch.truncated)[:-1][apart].all()
+
+
+def test_environments_that_are_reset_by_hand_do_not_reset_themselves():
+    walk = Walk()
+    known = Known(walk.observation_space, walk.action_space)
+    envs = SyncVectorEnv([Walk] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    envs, random = BonusVectorWrapper(envs, known, gather=1), np.random.default_rng(0)
+    envs.reset(seed=0)
+    for _ in range(200):
+        *_, terminated, truncated, _ = envs.step(random.integers(2, size=2))
+        if (terminated | truncated)[0]:
+            envs.reset(options={"reset_mask": np.array([True, False])})
+    for batch in known.fitted:
+        before, after = (places(part)[batch.mask.numpy()] for part in (batch.obs, batch.next_obs))
+        assert ((np.abs(after - before) == 1) | ((before == 0) & (after == 0))).all()
+    assert sum(int(batch.mask.sum()) for batch in known.fitted) > 380
+
+
+def test_a_state_is_of_a_bonus_with_the_same_settings(tmp_path):
+    told = explorer("rnd", hidden=32, gather=50)
+    steps(told, 60, envs=1)
+    told.rollout()
+    torch.save(told.state_dict(), tmp_path / "explorer")
+    state = torch.load(tmp_path / "explorer")
+    with pytest.raises(UsageError, match="a bonus with hidden=32, and this one has hidden=64"):
+        explorer("rnd", hidden=64).load_state_dict(state)
+    again = explorer("rnd", hidden=32, gather=50)
+    again.load_state_dict(state)
+    for one in (told, again):
+        steps(one, 60, envs=1, seed=2)
+    assert np.array_equal(told.rollout().bonuses, again.rollout().bonuses)
+
+
+def test_a_schedule_needs_a_length_and_flags_are_flags():
+    falls = Weight(start=1.0, schedule="linear")
+    told = explorer(weight=falls, gather=1)
+    steps(told, 3)
+    with pytest.raises(UsageError, match="pass total_steps="):
+        told.rollout()
+    with pytest.raises(UsageError, match="pass total_steps="):
+        BonusVectorWrapper(SyncVectorEnv([Walk]), weight=falls)
+    with pytest.raises(UsageError, match="episodic=None must be True or False"):
+        explorer(episodic=None)
+
+
+def test_what_cannot_be_wrapped_is_refused():
+    envs = BonusVectorWrapper(SyncVectorEnv([Walk]))
+    with pytest.raises(UsageError, match="have a bonus already"):
+        BonusVectorWrapper(envs)
+    with pytest.raises(UsageError, match="have a bonus already"):
+        BonusWrapper(BonusWrapper(Walk()))
+    listed = BonusVectorWrapper(DictInfoToList(SyncVectorEnv([Walk])))
+    listed.reset()
+    with pytest.raises(UsageError, match="infos are a list"):
+        listed.step(np.zeros(1, int))
+
+
+def test_a_wrapped_environment_is_made_again_from_its_spec():
+    env = BonusWrapper(gymnasium.make("CartPole-v1"), "rnd", 0.5, hidden=16)
+    again = gymnasium.make(env.spec)
+    assert isinstance(again, BonusWrapper)
+    assert again.explorer.bonus.settings.hidden == 16

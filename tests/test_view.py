@@ -68,6 +68,11 @@ def test_what_cannot_be_seen_is_named(see, sentence):
         View(DICT, see)
 
 
+def test_what_is_no_key_is_refused():
+    with pytest.raises(UsageError, match="see=3 must be a key of"):
+        View(DICT, 3)
+
+
 def test_keys_are_of_dicts():
     with pytest.raises(UsageError, match="see='place' is for Dict observations"):
         View(spaces.Box(-1.0, 1.0, (4,)), "place")

@@ -76,16 +76,28 @@ def check_gather(gather: int) -> None:
         raise UsageError(f"gather={gather!r} must be a whole number of at least 1: the transitions that a fit waits for.")
 
 
-def check_choices(weight: float | str | Weight, scaled: bool, gather: int) -> Weight:
+def check_length(weight: Weight, total_steps: int | None) -> None:
+    """Refuses a weight that falls over nobody knows how many steps."""
+    if total_steps is None and (weight.auto or weight.schedule != "constant"):
+        raise UsageError(
+            "The weight falls as the training goes on, and how long that is was not said: "
+            "pass total_steps=..., or a constant number as weight."
+        )
+
+
+def check_choices(weight: float | str | Weight, scaled: bool, gather: int, **flags: bool) -> Weight:
     """Refuses what no training can begin with, before there are spaces; returns the weight."""
     check_gather(gather)
+    for name, flag in ({"scaled": scaled} | flags).items():
+        if not isinstance(flag, bool):
+            raise UsageError(f"{name}={flag!r} must be True or False.")
     found = as_weight(weight)
     check_scaled(found, scaled)
     return found
 
 
 def check_state(state: Mapping[str, Any], bonus: Bonus) -> None:
-    """Refuses a state of no bonus, or of another one."""
+    """Refuses a state of no bonus, or of another one, or of one with other settings."""
     if "bonus" not in state or "shaper" not in state:
         raise UsageError(
             f"The state holds no bonus, only {', '.join(map(str, state)) or 'nothing'}: save it with state_dict()."
@@ -94,6 +106,19 @@ def check_state(state: Mapping[str, Any], bonus: Bonus) -> None:
         raise UsageError(
             f"The state is of the bonus {name!r}, and this one is {name_of(bonus)!r}: build the one that was saved."
         )
+    own = bonus.settings.as_dict()
+    for name, value in state.get("settings", {}).items():
+        if value != (now := _listed(own.get(name))):
+            raise UsageError(
+                f"The state is of a bonus with {name}={value!r}, and this one has {name}={now!r}: build the one that was saved."
+            )
+
+
+def _listed(value: Any) -> Any:
+    """A setting as a file gives it back: tuples as lists."""
+    if isinstance(value, Mapping):
+        return {key: _listed(one) for key, one in value.items()}
+    return [_listed(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 def seems_finite(values: Any) -> bool:
@@ -122,6 +147,7 @@ class Explorer:
         centre: what is subtracted from the scores of a batch: "median", "mean" or "none".
         scaled: whether scores are divided by the running deviation of their discounted sums.
         episodic: whether the agent's returns of the bonus end with an episode.
+        episode_counts: whether what recurs within an episode counts less.
         gather: how many transitions a fit waits for, see the top of this file.
         autoreset: what `step` is told after an end of an episode, a mode of Gymnasium's; with None, `next_obs` is always the
             observation that the action led to.
@@ -142,13 +168,14 @@ class Explorer:
         centre: str = "median",
         scaled: bool = True,
         episodic: bool = True,
+        episode_counts: bool = True,
         gather: int = GATHER,
         autoreset: AutoresetMode | None = None,
         seed: int = 0,
         device: str | torch.device = "cpu",
         **settings: Any,
     ) -> None:
-        beta = check_choices(weight, scaled, gather)
+        beta = check_choices(weight, scaled, gather, episodic=episodic, episode_counts=episode_counts)
         check_training(centre, total_steps, gamma)
         if autoreset is not None and not isinstance(autoreset, AutoresetMode):
             modes = ", ".join(str(mode) for mode in AutoresetMode)
@@ -157,7 +184,7 @@ class Explorer:
         self.view = View(observation_space, see, last_frame)
         built = {} if isinstance(bonus, Bonus) else {"seed": seed, "device": device}
         self.bonus = as_bonus(bonus, self.view.space, action_space, **built, **settings)
-        self.shaper = Shaper(self.bonus, beta, gamma, centre, scaled, episodic)
+        self.shaper = Shaper(self.bonus, beta, gamma, centre, scaled, episodic, episode_counts)
         self.action_space, self.gather, self.autoreset, self.total_steps = action_space, gather, autoreset, total_steps
         self.steps = 0  # of all environments, those before the training included
         self.metrics: dict[str, float] = {}
@@ -192,6 +219,8 @@ class Explorer:
     @property
     def progress(self) -> float:
         """The share of the training that is done."""
+        if not self.total_steps and not self.shaper.weight.auto:
+            check_length(self.shaper.weight, None)
         return min(self.steps / self.total_steps, 1.0) if self.total_steps else 0.0
 
     @property
@@ -215,9 +244,13 @@ class Explorer:
         """What follows need not go on where the last step ended."""
         self._seams.append(len(self._rows))
 
-    def reset(self) -> None:
-        """All environments were reset: no step that follows is one of their own resets. Steps of no rollout are forgotten."""
-        self._ended = None
+    def reset(self, mask: Any = None) -> None:
+        """Environments were reset by hand, all or those in a mask [N]: their next step is none of their own resets."""
+        self._ended = None if mask is None or self._ended is None else self._ended & ~np.asarray(mask, bool)
+        self.begin()
+
+    def drop(self) -> None:
+        """Forgets the steps of a rollout that was broken off."""
         del self._rows[self._told :]
         self.begin()
 
@@ -289,6 +322,12 @@ class Explorer:
             for index, part in enumerate(values):
                 self.check_finite(part, f"{name}[{index}]", step)
 
+    def _check_rewards(self, rewards: Array, mask: Array) -> None:
+        """Names the environment whose reward [T, N] is no finite number."""
+        if not seems_finite(rewards):
+            for step, row in enumerate(np.where(mask, rewards, 0.0)):
+                self.check_finite(row, "reward", step)
+
     def _with_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> Any:
         """Where an episode ended, the observation it ended with in place of the one that the next begins with."""
         finals = infos.get("final_obs", infos.get("final_observation"))
@@ -319,13 +358,23 @@ class Explorer:
             return Shaped(self.shaper.last["heard"] * rewards, whole.bonuses[-len(rewards) :], self.metrics)
         return self.rate(lambda: self.latest, rewards)
 
-    def shape(self, batch: Batch, rewards: Array) -> Shaped:
-        """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them."""
+    def shape(self, batch: Batch, rewards: Array, anew: bool = False) -> Shaped:
+        """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them; `anew`
+        says that no episode goes on which ran at the end of the one before."""
         self.bonus.check(batch)
-        for step in range(len(rewards)):
-            fields = (mapped(itemgetter(step), mapped(np.asarray, field)) for field in vars(batch).values())
-            self._rows.append((*fields, rewards[step]))
-        return self.rollout()
+        self._check_rewards(rewards, batch.mask.numpy())
+        self.begin()
+        if anew and self._rows:
+            *before, terminated, _, mask, own = self._rows[-1]
+            self._rows[-1] = (*before, terminated, ~terminated, mask, own)
+        elif anew:
+            self.shaper.restart()
+        fields = [mapped(lambda values: values.numpy().copy(), field) for field in vars(batch).values()]  # memory is used again
+        for index, row in enumerate(np.array(rewards)):
+            self._rows.append((*(mapped(itemgetter(index), field) for field in fields), row))
+        shaped = self.rollout()
+        self.steps -= int((~batch.mask).sum())  # nobody took those
+        return shaped
 
     def learn(self) -> None:
         """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
@@ -338,9 +387,7 @@ class Explorer:
         told, progress = self._told, self.progress  # before these
         width = rewards.shape[1]
         masks = np.array([row[5] for row in self._rows[told:]])
-        if not seems_finite(rewards):
-            for step, row in enumerate(np.where(masks, rewards, 0.0)):
-                self.check_finite(row, "reward", step)
+        self._check_rewards(rewards, masks)
         if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
             self._fit(self._rows[:told], self._seams, progress)
             self._rows, self._seams, told = self._rows[told:], [], 0
@@ -399,13 +446,14 @@ class Explorer:
         """All that later answers depend on."""
         return {
             "name": name_of(self.bonus),
+            "settings": _listed(self.bonus.settings.as_dict()),
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
-            "rows": list(_stacked(self._rows)) if self._rows else None,
+            "rows": _tensors(_stacked(self._rows)) if self._rows else None,
             "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": self._seams},
             "metrics": dict(self.metrics),
-            "ended": self._ended,
-            "last_step": None if self._last is None else list(self._last),
+            "ended": _tensors(self._ended),
+            "last_step": _tensors(self._last),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -413,16 +461,32 @@ class Explorer:
         check_state(state, self.bonus)
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
-        rows, counts = state["rows"], state["counts"]
+        rows, counts = _arrays(state["rows"]), state["counts"]
         held = range(0 if rows is None else len(rows[-1]))
         self._rows = [tuple(mapped(itemgetter(step), field) for field in rows) for step in held]
         self.steps, self._told, self._news = int(counts["steps"]), int(counts["told"]), bool(counts["news"])
-        self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), state["ended"]
-        self._last = None if state["last_step"] is None else tuple(state["last_step"])
+        self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), _arrays(state["ended"])
+        self._last = _arrays(state["last_step"])
 
 
 Row = tuple[Any, ...]
 """One step [N, ...]: observations, actions, next observations, terminated, truncated, mask, rewards."""
+
+
+def _tensors(values: Any) -> Any:
+    """What is saved, as tensors, which PyTorch loads without trusting a file."""
+    return None if values is None else mapped(lambda array: torch.from_numpy(np.ascontiguousarray(array)), values)
+
+
+def _arrays(values: Any) -> Any:
+    """What was saved, as arrays; some write tuples as lists."""
+    if isinstance(values, list):
+        values = tuple(values)
+    if isinstance(values, tuple):
+        return tuple(map(_arrays, values))
+    if isinstance(values, Mapping):
+        return {key: _arrays(value) for key, value in values.items()}
+    return values.numpy(force=True).copy() if isinstance(values, torch.Tensor) else values
 
 
 def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:

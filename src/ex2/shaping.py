@@ -222,7 +222,8 @@ class Shaper:
         episode_counts: bool = True,
     ) -> None:
         check_scaled(weight, scaled)
-        self.bonus, self.weight, self.centre, self.scaled, self.episodic = bonus, weight, centre, scaled, episodic
+        self.bonus, self.weight, self.gamma = bonus, weight, gamma
+        self.centre, self.scaled, self.episodic = centre, scaled, episodic
         self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma, forgets=True)
         self.counts = EpisodicCounts() if episode_counts else None
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by

@@ -54,6 +54,8 @@ class View:
     def _keys(self, see: Any) -> None:
         if not isinstance(self.space, spaces.Dict):
             raise UsageError(f"see={see!r} is for Dict observations, not for {self.space}: leave it out, or pass a function.")
+        if not isinstance(see, str | Sequence):
+            raise UsageError(f"see={see!r} must be a key of {', '.join(self.space.spaces)}, a list of some, or a function.")
         keys = [see] if isinstance(see, str) else list(see)
         for key in keys:
             if key not in self.space.spaces:

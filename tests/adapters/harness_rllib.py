@@ -89,7 +89,7 @@ class PPO:
             .rl_module(model_config={"fcnet_hiddens": [8]})
             .debugging(seed=0)
         )
-        return made if bonus is None else with_bonus(made, bonus, **settings)
+        return made if bonus is None else with_bonus(made, bonus, gather=1, **settings)
 
     def numbers(self, algorithm):
         state = learner(algorithm).module.get_state()["default_policy"]
@@ -139,7 +139,7 @@ class PPO:
                 np.random.set_state(numpys)  # noqa: NPY002
             for _ in range(2):
                 algorithm.train()
-            assert learner(algorithm).connector.shaper.metrics["exploration/std"] > 0
+            assert learner(algorithm).connector.explorer.metrics["exploration/std"] > 0
             found.append(self.numbers(algorithm))
             algorithm.stop()
         return found

@@ -70,7 +70,7 @@ class Critic(ContinuousCritic):
 class OnPolicy:
     """PPO, A2C, NPG and TRPO."""
 
-    wrapper, parameters, settings, steps, continuous = BonusOnPolicyWrapper, OnPolicyTrainerParams, {}, 128, False
+    wrapper, parameters, settings, steps, continuous = BonusOnPolicyWrapper, OnPolicyTrainerParams, {"gather": 1}, 128, False
     rhythm = {"batch_size": 32, "collection_step_num_env_steps": 64, "update_step_num_repetitions": 2}  # noqa: RUF012
 
     def __init__(self, algorithm: str, kind: str) -> None:
@@ -172,14 +172,14 @@ class OnPolicy:
                 (folder / "buffer").write_bytes(pickle.dumps(buffer))
                 state, numpys, before = torch.get_rng_state(), np.random.get_state(), agent.wrapped_algorithm  # noqa: NPY002
                 agent = self.agent("kernel-exemplar", seed=1, total_steps=2 * self.steps)
-                agent.load_state_dict(torch.load(folder / "agent", weights_only=False))
+                agent.load_state_dict(torch.load(folder / "agent"))
                 buffer = pickle.loads((folder / "buffer").read_bytes())
                 buffer.set_batch(buffer._meta)  # whose parts Tianshou reads as copies of it, which then go stale
                 vars(agent.wrapped_algorithm).update({name: vars(before)[name] for name in COUNTERS if name in vars(before)})
                 torch.set_rng_state(state)
                 np.random.set_state(numpys)  # noqa: NPY002
             self.learn(agent, buffer)
-            assert agent.shaper.metrics["exploration/std"] > 0
+            assert agent.explorer.metrics["exploration/std"] > 0
             found.append(self.numbers(agent))
         return found
 

@@ -67,7 +67,7 @@ class PPO:
         return Known(walk.observation_space, walk.action_space)
 
     def bonus(self, bonus, **settings):
-        return BonusTransform(self.one(), bonus, in_keys=self.keys, **settings)
+        return BonusTransform(self.one(), bonus, in_keys=self.keys, gather=1, **settings)
 
     def agent(self, seed=0, own=None):
         torch.manual_seed(seed)

@@ -35,7 +35,7 @@ def configured(runners=0, **settings):
 
 
 def test_a_bad_observation_is_named_before_anything_is_changed():
-    connector = BonusConnector(0.9, False, {"bonus": "histogram", "weight": 1.0, "bins": 5})
+    connector = BonusConnector(0.9, False, {"bonus": "histogram", "weight": 1.0, "bins": 5, "gather": 1})
 
     def episodes(bad_place=1.0, bad_reward=0.0):
         places = np.array([[0.0], [1.0], [bad_place], [1.0]], np.float32)
@@ -64,10 +64,10 @@ def test_two_runners_and_evaluation_and_a_checkpoint(tmp_path):
     config = configured(runners=2, use_kl_loss=False).evaluation(
         evaluation_interval=1, evaluation_duration=4, evaluation_num_env_runners=0
     )
-    algorithm = with_bonus(config, "kernel-exemplar", total_steps=1_000).build_algo()
+    algorithm = with_bonus(config, "kernel-exemplar", total_steps=1_000, gather=100).build_algo()
     for _ in range(2):
         result = algorithm.train()
-    assert learner(algorithm).connector.shaper.seen == result["env_runners"]["num_env_steps_sampled_lifetime"] >= 240
+    assert learner(algorithm).connector.explorer.steps == result["env_runners"]["num_env_steps_sampled_lifetime"] >= 240
     assert 0.0 <= result["evaluation"]["env_runners"]["episode_return_mean"] <= 1.0
     assert {f"exploration/{name}" for name in METRICS} <= set(result["learners"]["default_policy"])
     path = algorithm.save_to_path(tmp_path / "checkpoint")
@@ -80,14 +80,16 @@ def test_two_runners_and_evaluation_and_a_checkpoint(tmp_path):
             algorithm = Algorithm.from_checkpoint(path)
         one, sampled_steps = learner(algorithm), {"num_env_steps_sampled_lifetime": 480}
         one.update(episodes=copy.deepcopy(episodes), timesteps=sampled_steps, num_epochs=2)
-        metrics = steady(one.connector.shaper.metrics)
-        states.append((one.connector.get_state(), metrics, one.module.get_state()["default_policy"]))
+        metrics = steady(one.connector.explorer.metrics)
+        state = one.connector.get_state()
+        state["explorer"]["metrics"] = metrics
+        states.append((state, metrics, one.module.get_state()["default_policy"]))
     assert same(states[0][:2], states[1][:2])
     assert states[0][1]["exploration/std"] > 0
     assert all(np.array_equal(states[0][2][name], states[1][2][name]) for name in states[0][2])
-    seen = learner(algorithm).connector.shaper.seen
+    seen = learner(algorithm).connector.explorer.steps
     algorithm.train()
-    assert learner(algorithm).connector.shaper.seen > seen
+    assert learner(algorithm).connector.explorer.steps > seen
     algorithm.stop()
 
 
@@ -116,5 +118,5 @@ def test_the_page_runs():
     session()
     names = {}
     exec(snippet("rllib.md"), names)
-    assert learner(names["algorithm"]).connector.shaper.seen == 2_000
+    assert learner(names["algorithm"]).connector.explorer.steps == 2_000
     names["algorithm"].stop()

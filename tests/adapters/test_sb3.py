@@ -80,7 +80,8 @@ def test_3_a_stream_of_its_own_goes_on_over_the_ends_of_episodes(algorithm):
     agent.learn(80, callback=callback)
     assert callback.stream is before
     other = algorithm("MlpPolicy", env, n_steps=24, seed=0, device="cpu", **(settings | {"batch_size": 24}))
-    other.learn(48, callback=callback)
+    other.num_timesteps = agent.num_timesteps  # as one that was loaded
+    other.learn(48, callback=callback, reset_num_timesteps=False)
     assert callback.stream is not before
 
 
@@ -331,15 +332,63 @@ def test_other_environments_and_ends_that_are_written_over_off_policy(tmp_path):
             return obs, rewards, self.ends, infos
 
     bonus = LastPlace(corridors().observation_space, corridors().action_space)
-    callback = BonusCallback(bonus, gather=210)
+    callback, done = BonusCallback(bonus, gather=210), 0
     for count, steps in ((1, 50), (2, 430)):  # 50 steps wait for a fit when there are two environments all at once
         agent = DQN("MlpPolicy", Reusing(corridors(count, limit=20)), learning_starts=10_000, train_freq=5, device="cpu")
-        agent.learn(steps, callback=callback)
+        agent.num_timesteps = done  # as if it was the same, and loaded
+        agent.learn(steps, callback=callback, reset_num_timesteps=False)
+        done = agent.num_timesteps
         callback.save(tmp_path / "agent.zip")
     callback.explorer.gather = 1  # nothing waits any longer
     agent.learn(10, callback=callback, reset_num_timesteps=False)
     assert sum(int((batch.terminated | batch.truncated).sum()) for batch in bonus.batches) == sum(seen) >= 20
     assert sum(batch.mask.numel() for batch in bonus.batches) == len(seen) == 490
+
+
+class Broken(BaseCallback):
+    """Ends a training as Ctrl-C does."""
+
+    def _on_step(self):
+        if self.num_timesteps == 300:
+            raise KeyboardInterrupt
+        return True
+
+
+def test_after_a_training_that_was_broken_off_one_without_the_callback_has_no_bonus():
+    agent = DQN("MlpPolicy", corridors(1), learning_starts=10_000, seed=0, device="cpu")
+    callback = BonusCallback("histogram", weight=1.0, gather=100)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(400, callback=[callback, Broken()])
+    held, draw = len(callback.bonus.replay), Draw()
+    agent.learn(300, callback=draw, reset_num_timesteps=False)
+    assert set(draw.sample.rewards.unique().tolist()) <= {0.0, 1.0}
+    assert len(callback.bonus.replay) == held
+    agent.learn(300, callback=[draw, callback], reset_num_timesteps=False)
+    assert not set(draw.sample.rewards.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_a_callback_that_knows_another_models_past_is_refused():
+    callback = BonusCallback("histogram", gather=100)
+    PPO("MlpPolicy", corridors(), n_steps=64, device="cpu").learn(128, callback=callback)
+    with pytest.raises(UsageError, match=r"knows what another model has seen.*make a new one"):
+        PPO("MlpPolicy", corridors(), n_steps=64, device="cpu", seed=1).learn(128, callback=callback)
+
+
+def test_the_bonus_of_episodes_is_logged_beside_their_rewards_at_every_rollout():
+    rows = []
+    callback = BonusCallback("histogram", weight=1.0, gather=200)
+    agent = A2C("MlpPolicy", corridors(limit=10), n_steps=50, seed=0, device="cpu")
+
+    class Rows(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_rollout_end(self):
+            rows.append(self.logger.name_to_value.get("rollout/ep_bonus_mean"))
+
+    agent.learn(1_000, callback=[callback, Rows()], log_interval=1)
+    assert len(rows) == 10
+    assert all(isinstance(row, float) for row in rows)
 
 
 def test_the_bonus_lies_beside_the_model(tmp_path):

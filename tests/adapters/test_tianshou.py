@@ -129,17 +129,17 @@ def test_the_bonus_reaches_targets_of_several_steps(kind):
 @pytest.mark.parametrize("kept", [True, False])
 def test_each_transition_is_shown_once_and_none_is_made_up(kind, kept):
     """Also where the buffer runs over, and where it keeps no next observations: what it then lacks is left out."""
-    agent = wrapped(algorithm(kind), **({"gather": 30} if kind is DQN else {}))
+    agent = wrapped(algorithm(kind), **({"gather": 30} if kind is DQN else {"gather": 1}))
     train(agent, 240, buffer=VectorReplayBuffer(150, 3, ignore_obs_next=not kept))
-    found = shown(agent.shaper.bonus)
-    assert agent.shaper.seen == len(found)
+    found = shown(agent.explorer.bonus)
+    assert agent.explorer.steps == len(found)
     if kept:
         assert len(found) == 240 if kind is PPO else 210 <= len(found) <= 240  # what is not yet enough for a fit waits
         assert any(terminated for _, _, terminated, _ in found)
     for place, after, terminated, _ in found:
         assert abs(after - place) == 1 or place == after == 0
         assert terminated == (after == 4)
-    rows = sum(batch.mask.numel() for batch in agent.shaper.bonus.batches)
+    rows = sum(batch.mask.numel() for batch in agent.explorer.bonus.batches)
     assert rows == len(found) if kept else rows > len(found)
 
 
@@ -159,12 +159,12 @@ def test_schedules_of_learning_rates_go_on(kind):
 @pytest.mark.parametrize("kind", [PPO, DQN])
 def test_a_second_trainer_is_a_second_training(kind):
     """The weight falls in each; where the length was said, over all of them."""
-    settings = {"scaled": True} | ({"gather": 12} if kind is DQN else {})
+    settings = {"scaled": True} | ({"gather": 12} if kind is DQN else {"gather": 1})
     agent, whole = (wrapped(algorithm(kind), "auto", "simhash", **settings, **said) for said in ({}, {"total_steps": 480}))
     for trained, expected in ((agent, [1.0, 1.0]), (whole, [0.5, 1.0])):
         for progress in expected:
             train(trained, 240)
-            assert trained.shaper.progress == pytest.approx(progress)
+            assert trained.explorer.progress == pytest.approx(progress)
 
 
 def test_a_state_without_a_bonus_is_refused():
@@ -223,7 +223,7 @@ class Kept(BaseLogger):
 @pytest.mark.parametrize("kind", [PPO, DQN])
 def test_metrics_are_those_of_the_shaper(kind):
     logger = Kept()
-    agent = wrapped(algorithm(kind), "auto", "simhash", scaled=True)
+    agent = wrapped(algorithm(kind), "auto", "simhash", scaled=True, gather=100)
     train(agent, 600, logger)
     expected = {
         "exploration/mean",
@@ -233,16 +233,16 @@ def test_metrics_are_those_of_the_shaper(kind):
         "exploration/reward_scale",
         "exploration/seconds",
     }
-    assert expected <= set(agent.shaper.metrics)
+    assert expected <= set(agent.explorer.metrics)
     logged = set().union(*logger.rows)
     assert {f"smoothed_loss/{name}" for name in expected} <= logged
     assert any(name.endswith("loss") for name in logged)
-    assert agent.shaper.total_steps == 600
+    assert agent.explorer.total_steps == 600
 
 
 @pytest.mark.parametrize("kind", [PPO, DQN])
 def test_bad_observations_are_named_before_anything_is_changed(kind):
-    settings = {"gather": 20} if kind is DQN else {}
+    settings = {"gather": 20} if kind is DQN else {"gather": 1}
     for key, sentence in (
         ("obs", "environment 0 at step 5 of the batch holds inf"),
         ("rew", "reward of environment 0 at step 5"),
@@ -273,7 +273,7 @@ def test_refusals_name_their_remedy():
     blind.policy.observation_space = None
     with pytest.raises(UsageError, match="pass observation_space="):
         BonusOffPolicyWrapper(blind)
-    assert BonusOffPolicyWrapper(blind, observation_space=ENV.observation_space).shaper.bonus.observation_space
+    assert BonusOffPolicyWrapper(blind, observation_space=ENV.observation_space).explorer.bonus.observation_space
     agent = BonusOnPolicyWrapper(algorithm(PPO))
     buffer = collected(agent)
     with pytest.raises(UsageError, match="pass total_steps="):
@@ -311,7 +311,7 @@ def test_continuous_actions_are_those_that_the_environment_saw():
     collector.reset()
     collector.collect(n_step=60)
     agent.look(buffer)
-    assert np.allclose(torch.cat([batch.action.flatten() for batch in agent.shaper.bonus.batches]), slide.seen)
+    assert np.allclose(torch.cat([batch.action.flatten() for batch in agent.explorer.bonus.batches]), slide.seen)
     with policy_within_training_step(policy):
         assert np.isfinite(agent.update(buffer, 32).get_loss_stats_dict()["actor_loss"])
 
@@ -319,4 +319,4 @@ def test_continuous_actions_are_those_that_the_environment_saw():
 def test_the_page_runs():
     names = {}
     exec(snippet("tianshou.md"), names)
-    assert names["algorithm"].shaper.seen == names["algorithm"].shaper.total_steps
+    assert names["algorithm"].explorer.steps == names["algorithm"].explorer.total_steps

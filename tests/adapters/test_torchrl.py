@@ -35,7 +35,7 @@ def corridors(count=3, **settings):
 def late(env, weight=2.0, **settings):
     """A transform with a bonus of known answers, unscaled and not centred."""
     bonus = LateBonus(ENV.observation_space, ENV.action_space)
-    return BonusTransform(env, bonus, weight, scaled=False, centre="none", **settings)
+    return BonusTransform(env, bonus, weight, scaled=False, centre="none", gather=1, **settings)
 
 
 def gathered(steps=60, **settings):
@@ -64,8 +64,8 @@ def test_each_transition_is_shown_once_also_where_trajectories_are_split():
     for data in collector:
         rows = data[data["collector", "mask"]]
         found += list(zip(rows["observation"].flatten().tolist(), rows["next", "observation"].flatten().tolist(), strict=True))
-    seen = shown(transform.shaper.bonus)
-    assert len(seen) == transform.shaper.seen == 180
+    seen = shown(transform.explorer.bonus)
+    assert len(seen) == transform.explorer.steps == 180
     assert sorted((place, after) for place, after, _, _ in seen) == sorted(found)
     for place, after, terminated, _ in seen:
         assert abs(after - place) == 1 or place == after == 0
@@ -85,7 +85,7 @@ class Placed(LateBonus):
 def test_an_episode_is_counted_as_long_as_it_runs(mode):
     """Over several batches, and no longer where the collector resets; where it splits them, within a batch."""
     env, visits, modes = corridors(length=8, limit=40), Counter(), {mode: True} if mode else {}
-    transform = BonusTransform(env, Placed(ENV.observation_space, ENV.action_space), 1.0, scaled=False, centre="none")
+    transform = BonusTransform(env, Placed(ENV.observation_space, ENV.action_space), 1.0, scaled=False, centre="none", gather=1)
     torch.manual_seed(1)
     for data in Collector(env, None, frames_per_batch=60, total_frames=1_200, postproc=transform, **modes):
         visits = Counter() if mode == "split_trajs" else visits
@@ -109,15 +109,30 @@ def test_collectors_in_other_processes_are_seen_by_one_bonus():
             assert data["next", "bonus"].shape == (60, 1)
     finally:
         collector.shutdown()
-    assert transform.shaper.seen == 120
-    for batch in transform.shaper.bonus.batches:
+    assert transform.explorer.steps == 120
+    for batch in transform.explorer.bonus.batches:
         gaps = batch.next_obs[:-1, 0, 0] != batch.obs[1:, 0, 0]
         assert (batch.terminated | batch.truncated)[:-1, 0][gaps].all()
         assert gaps.any()
 
 
+def test_batches_of_single_steps_are_gathered_for_a_fit():
+    env = corridors(1)
+    transform, found = BonusTransform(env, "histogram", 1.0, gather=50, bins=5), []
+    for data in Collector(env, None, frames_per_batch=1, total_frames=200, postproc=transform):
+        found.append(data["next", "bonus"].item())
+    assert not any(found[:49])
+    assert len(set(found[50:])) > 3
+
+
+def test_data_without_next_observations_is_refused():
+    data = gathered()
+    with pytest.raises(UsageError, match=r"data has no \('next', 'observation'\).*compact_obs"):
+        late(corridors())(data.exclude(("next", "observation")))
+
+
 def test_metrics_are_those_of_the_shaper():
-    transform = BonusTransform(corridors(), "simhash", total_steps=1_000)
+    transform = BonusTransform(corridors(), "simhash", total_steps=1_000, gather=100)
     transform(gathered())
     assert {
         "exploration/mean",
@@ -130,11 +145,11 @@ def test_metrics_are_those_of_the_shaper():
 
 @pytest.mark.parametrize("key", ["observation", "reward"])
 def test_bad_observations_are_named_before_anything_is_changed(key):
-    transform, data = BonusTransform(corridors(), "histogram", 1.0, bins=5), gathered()
+    transform, data = BonusTransform(corridors(), "histogram", 1.0, bins=5, gather=1), gathered()
     transform(data)
     before, broken = transform.state_dict(), data.clone()
     broken[("next", "reward") if key == "reward" else "observation"][1, 7] = torch.inf
-    with pytest.raises(UsageError, match="environment 1 at step 7 of the batch"):
+    with pytest.raises(UsageError, match="environment 1 at step 7 of"):
         transform(broken)
     assert same(before, transform.state_dict())
 
@@ -143,16 +158,16 @@ def test_specs_become_spaces():
     """One-hot codes are numbered, bounds are kept, several observations are a Dict."""
     lake = GymEnv("FrozenLake-v1")
     transform = BonusTransform(lake, "histogram", 1.0)
-    assert transform.shaper.bonus.observation_space.n == 16
+    assert transform.explorer.bonus.observation_space.n == 16
     data = lake.rollout(12, break_when_any_done=False)
     transform(data)
-    assert transform.shaper.seen == 12
+    assert transform.explorer.steps == 12
     car = GymEnv("MountainCarContinuous-v0")
-    space = BonusTransform(car, "rnd", 1.0).shaper.bonus.observation_space
+    space = BonusTransform(car, "rnd", 1.0).explorer.bonus.observation_space
     assert np.allclose(space.low, [-1.2, -0.07])
     counted = TransformedEnv(car, StepCounter())
-    assert BonusTransform(counted, "rnd", 1.0).shaper.bonus.observation_space == space
-    assert BonusTransform(counted, "rnd", 1.0, in_keys="observation").shaper.bonus.observation_space == space
+    assert BonusTransform(counted, "rnd", 1.0).explorer.bonus.observation_space == space
+    assert BonusTransform(counted, "rnd", 1.0, in_keys="observation").explorer.bonus.observation_space == space
     with pytest.raises(UsageError, match=r"step_count.*int64"):
         BonusTransform(counted, "rnd", 1.0, in_keys=["observation", "step_count"])
 
@@ -199,5 +214,5 @@ def test_refusals_name_their_remedy():
 def test_the_page_runs():
     names = {}
     exec(snippet("torchrl.md"), names)
-    assert names["bonus"].shaper.seen == names["bonus"].shaper.total_steps
+    assert names["bonus"].explorer.steps == names["bonus"].explorer.total_steps
     assert names["bonus"].metrics["exploration/std"] > 0

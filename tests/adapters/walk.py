@@ -103,7 +103,7 @@ class Known(Bonus):
         return {}
 
     def score(self, batch):
-        self.scored.append(batch)
+        self.scored.append(copy.deepcopy(batch))
         return torch.as_tensor(places(batch.obs) >= NOVEL).float() * batch.mask
 
     def remember(self, batch):

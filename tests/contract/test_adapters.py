@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from harnesses import HARNESSES, WEIGHT
 from walk import LENGTH, NOVEL, places
 
@@ -76,6 +77,17 @@ def test_only_what_happened_is_fitted_scored_and_remembered(name):
     _, _, bonus = played(name)
     assert bonus.fitted
     assert [batch.shape for batch in bonus.fitted] == [batch.shape for batch in bonus.remembered]
+    for batch, later in zip(bonus.fitted, bonus.remembered, strict=True):
+        assert np.array_equal(places(batch.obs), places(later.obs))
+        assert torch.equal(batch.mask, later.mask)
+    happened = {
+        (int(here), int(there))
+        for batch in bonus.fitted
+        for here, there in zip(*(places(part)[batch.mask.numpy()] for part in (batch.obs, batch.next_obs)), strict=True)
+    }
+    for batch in bonus.scored:
+        pairs = (places(part)[batch.mask.numpy()].tolist() for part in (batch.obs, batch.next_obs))
+        assert set(zip(*pairs, strict=True)) <= happened
     for batch in bonus.fitted:
         before, after, mask = places(batch.obs), places(batch.next_obs), batch.mask.numpy()
         assert ((np.abs(after - before) == 1) | ((before == 0) & (after == 0)))[mask].all()

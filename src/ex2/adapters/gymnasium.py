@@ -13,16 +13,18 @@ Stable-Baselines3's there is `ex2.adapters.sb3`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from ex2.batch import mapped
 from ex2.bonus import Bonus
 from ex2.errors import UsageError
-from ex2.explorer import Explorer
+from ex2.explorer import Explorer, check_length
 from ex2.shaping import Weight
 from ex2.view import copied
 
@@ -45,16 +47,16 @@ class BonusVectorWrapper(VectorWrapper):
                 f"BonusVectorWrapper takes a vector of environments, gymnasium.make_vec(...), not {type(env).__name__}: "
                 "BonusWrapper is for one."
             )
+        check_once(env)
         super().__init__(env)
         self.explorer = Explorer.of(env, bonus, weight, **settings)
+        check_falls(self.explorer)
         self._before: Any = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        mask = (options or {}).get("reset_mask")  # which environments take out
         obs, infos = self.env.reset(seed=seed, options=options)
-        if (options or {}).get("reset_mask") is None:
-            self.explorer.reset()
-        else:
-            self.explorer.begin()
+        self.explorer.reset(mask)
         self._before = copied(obs)  # a vector may write into the same memory
         return obs, infos
 
@@ -62,6 +64,8 @@ class BonusVectorWrapper(VectorWrapper):
         if self._before is None:
             raise UsageError("There is no observation to begin with: call reset before step.")
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        if not isinstance(infos, Mapping):
+            raise UsageError(f"infos are a {type(infos).__name__}: put what makes them one outside of BonusVectorWrapper.")
         after = copied(obs)
         self.explorer.step(self._before, copied(actions), after, rewards, terminated, truncated, infos, copy=False)
         self._before = after
@@ -70,7 +74,7 @@ class BonusVectorWrapper(VectorWrapper):
         return obs, shaped.rewards[0] + shaped.bonuses[0], terminated, truncated, infos
 
 
-class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds a bonus to the rewards of one environment; a step behind the end of an episode is taken for its reset (`Autoreset`).
 
     `settings` are those of `ex2.Explorer` (gamma, total_steps, see, ...) and of the bonus.
@@ -88,9 +92,12 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"BonusWrapper takes one environment, gymnasium.make(...), not {type(env).__name__}: BonusVectorWrapper is for "
                 "several."
             )
-        super().__init__(env)
+        check_once(env)
+        RecordConstructorArgs.__init__(self, bonus=bonus, weight=weight, **settings)
+        gymnasium.Wrapper.__init__(self, env)
         mode = gymnasium.vector.AutoresetMode.NEXT_STEP
         self.explorer = Explorer(env.observation_space, env.action_space, bonus, weight, autoreset=mode, **settings)
+        check_falls(self.explorer)
         self._before: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -110,6 +117,20 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._before = after
         info = dict(info) | {"env_reward": reward, "bonus": float(shaped.bonuses[0, 0])}
         return obs, float(shaped.rewards[0, 0] + shaped.bonuses[0, 0]), terminated, truncated, info
+
+
+def check_once(env: Any) -> None:
+    """Refuses environments that have a bonus."""
+    while env is not None:
+        if isinstance(env, BonusVectorWrapper | BonusWrapper):
+            raise UsageError("The environments have a bonus already: wrap them once, 'kernel-exemplar+rnd' is two in one.")
+        env = getattr(env, "env", None)
+
+
+def check_falls(explorer: Explorer) -> None:
+    """Refuses a schedule that falls over nobody knows how many steps; "auto" then falls with what is known alone."""
+    if not explorer.shaper.weight.auto:
+        check_length(explorer.shaper.weight, explorer.total_steps)
 
 
 def _one(observation: Any) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ex2.adapters.steps import StepShaper, check_length, in_a_row
+from ex2.adapters.steps import in_a_row
 from ex2.arrays import Array
 from ex2.batch import mapped
 from ex2.bonus import Bonus, check_bonus
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import as_weight, check_training
+from ex2.explorer import GATHER, Explorer, check_choices, check_length, check_training
 from ex2.shaping import AUTO, Weight
 
 try:
@@ -53,11 +53,13 @@ def with_bonus(
         bonus: a built bonus, or the name of one; the spaces then come from the episodes, the settings from `settings`.
         weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
         total_steps: environment steps of the whole training, over which the weight falls; RLlib does not say it.
-        settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` (by default the
-            configuration's) and `device` among them.
+        settings: `centre`, `scaled`, `gather` and so on as of `ex2.Explorer`, and the settings of the bonus, `seed` (by default
+            the configuration's) and `device` among them.
     """
-    check_bonus(bonus, settings.keys() - {"centre", "scaled", "episode_counts"}, StepShaper.__init__)
-    check_training(settings.get("centre", "median"), total_steps)
+    own = {name: settings[name] for name in ("centre", "scaled", "episodic", "episode_counts", "gather") if name in settings}
+    check_bonus(bonus, settings.keys() - own.keys(), Explorer.__init__)
+    check_training(own.pop("centre", "median"), total_steps)
+    beta = check_choices(weight, own.pop("scaled", True), own.pop("gather", GATHER), **own)
     if not isinstance(config, AlgorithmConfig):
         given = config.__name__ if isinstance(config, type) else type(config).__name__
         raise UsageError(f"with_bonus takes a configuration, PPOConfig(), not {given}.")
@@ -69,7 +71,7 @@ def with_bonus(
         raise UsageError(f"{type(config).__name__} does not train a PPO on the new API stack: with_bonus takes a PPOConfig.")
     if config.is_multi_agent:
         raise UsageError("The configuration is a multi-agent one: with_bonus takes one agent.")
-    check_length(as_weight(weight), total_steps)
+    check_length(beta, total_steps)
     options = {"bonus": bonus, "weight": weight, "total_steps": total_steps} | settings
     if isinstance(bonus, str) and config.seed is not None:
         options.setdefault("seed", config.seed)
@@ -91,7 +93,7 @@ class BonusConnector(ConnectorV2):
     def __init__(self, gamma: float, normalize_actions: bool, options: dict[str, Any]) -> None:
         super().__init__()
         self.gamma, self.normalize_actions, self.options = gamma, normalize_actions, options
-        self.shaper: StepShaper | None = None
+        self.explorer: Explorer | None = None
         self.restored: dict[str, Any] | None = None  # a state that waits for the bonus, which waits for the first episode
 
     def __call__(self, *, batch: dict[str, Any], episodes: list[Any], metrics: Any = None, **keywords: Any) -> Any:
@@ -100,14 +102,14 @@ class BonusConnector(ConnectorV2):
         found = [(index, len(episode) - extra) for index, episode in enumerate(episodes) if len(episode) > extra]
         if not found:
             return batch
-        shaper = self.built(episodes[found[0][0]])
+        explorer = self.built(episodes[found[0][0]])
         parts = [self.parts(episodes[index], length) for index, length in found]
         obs, action, after, rewards = (joined([part[index] for part in parts]) for index in range(4))
         last = np.cumsum([length for _, length in found]) - 1
         ends, terminated = np.zeros(len(rewards), bool), np.zeros(len(rewards), bool)
         ends[last] = True
         terminated[last] = [episodes[index].is_terminated for index, _ in found]
-        shaped = shaper.observe(in_a_row(obs, action, after, terminated, ends), rewards[:, None])
+        shaped = explorer.shape(in_a_row(obs, action, after, terminated, ends), rewards[:, None])
         learned = np.split((shaped.rewards + shaped.bonuses)[:, 0], last[:-1] + 1)
         for (index, length), own in zip(found, learned, strict=True):
             episodes[index] = rewarded(episodes[index], own, length)
@@ -116,18 +118,18 @@ class BonusConnector(ConnectorV2):
                 metrics.log_value((DEFAULT_MODULE_ID, name), value, window=1)
         return batch
 
-    def built(self, episode: SingleAgentEpisode) -> StepShaper:
-        """The shaper, for the spaces of the first episode."""
-        if self.shaper is None:
+    def built(self, episode: SingleAgentEpisode) -> Explorer:
+        """The explorer, for the spaces of the first episode."""
+        if self.explorer is None:
             if episode.observation_space is None or episode.action_space is None:
                 raise UsageError("The episodes do not know their spaces: sample them with RLlib's own environment runners.")
             options = {name: value for name, value in self.options.items() if name not in ("bonus", "weight")}
             spaces = episode.observation_space, episode.action_space
-            self.shaper = StepShaper(self.options["bonus"], self.options["weight"], self.gamma, *spaces, **options)
+            self.explorer = Explorer(*spaces, self.options["bonus"], self.options["weight"], gamma=self.gamma, **options)
             if self.restored is not None:
-                self.shaper.load_state_dict(self.restored)
+                self.explorer.load_state_dict(self.restored)
                 self.restored = None
-        return self.shaper
+        return self.explorer
 
     def parts(self, episode: SingleAgentEpisode, length: int) -> tuple[Any, Any, Any, Array]:
         """Observations, actions as the environment saw them, next observations and rewards of the steps that happened."""
@@ -139,14 +141,14 @@ class BonusConnector(ConnectorV2):
         return mapped(lambda x: x[:-1], seen), action, mapped(lambda x: x[1:], seen), rewards
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **keywords: Any) -> dict[str, Any]:
-        if self.shaper is None:
-            return {"shaper": self.restored}
-        return {"shaper": self.shaper.state_dict()}
+        if self.explorer is None:
+            return {"explorer": self.restored}
+        return {"explorer": self.explorer.state_dict()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self.restored = state["shaper"]
-        if self.shaper is not None and self.restored is not None:
-            self.shaper.load_state_dict(self.restored)
+        self.restored = state["explorer"]
+        if self.explorer is not None and self.restored is not None:
+            self.explorer.load_state_dict(self.restored)
             self.restored = None
 
 

@@ -3,6 +3,7 @@ off-policy (DQN, QR-DQN, SAC, TD3, TQC; how, is in `ex2.adapters.sb3_replay`).""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ class BonusCallback(BaseCallback):
         check_bonus(bonus, settings, BonusCallback.__init__)
         check_training(centre, total_steps)
         self._bonus, self._settings = bonus, settings
-        self.weight = check_choices(weight, scaled, gather)
+        self.weight = check_choices(weight, scaled, gather, episodic=episodic)
         self._choices = {"centre": centre, "scaled": scaled, "episodic": episodic, "gather": gather, "see": see}
         self.total_steps, self.last_frame, self.episodic = total_steps, last_frame, episodic
         self._explorer: Explorer | None = None
@@ -91,10 +92,12 @@ class BonusCallback(BaseCallback):
         self._replay: BonusReplayBuffer | None = None  # off-policy
         self.metrics: dict[str, float] = {}
         self.bonuses = np.zeros((0, 0), np.float32)
+        self._trained: Any = None  # the latest model
         self._streamed: Any = None  # the model whose critic the stream's is a copy of
         self._saved: dict[str, Any] | None = None  # what is to be gone on from
         self._episodes = deque[float](maxlen=RECENT)
         self._reported: dict[str, float] | None = None
+        self._mean = math.nan  # of these
         self._episode: Array = np.zeros(0)  # the bonus of each environment's episode so far
         self._begun = False  # whether a rollout has: none begins for who is called now and then
 
@@ -138,6 +141,12 @@ class BonusCallback(BaseCallback):
                 f"This BonusCallback was used with other spaces than those of this {type(model).__name__}, {space} and "
                 f"{model.action_space}: make a new one for it."
             )
+        elif model is not self._trained and (not model.num_timesteps or model.gamma != self.explorer.shaper.gamma):
+            raise UsageError(
+                f"This BonusCallback knows what another model has seen, with a discount of {self.explorer.shaper.gamma:g}, and "
+                f"this {type(model).__name__} begins: make a new one for it."
+            )
+        self._trained = model
         self._below, self._replay = None, None
         if isinstance(model, OffPolicyAlgorithm):
             normalizer = unwrap_vec_normalize(self.training_env)
@@ -177,7 +186,7 @@ class BonusCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         self._begun = True
         if self._replay is None:
-            self.explorer.reset()
+            self.explorer.drop()
             self._ends: list[tuple[int, int]] = []  # of episodes: the step, and the environment
             before = None if self._below is None else self._below.observations
             self._before = None if before is None else self.explorer.view(before)
@@ -192,6 +201,7 @@ class BonusCallback(BaseCallback):
                 "BonusCallback needs every step and every rollout: pass it to learn itself, not to another callback."
             )
         if self._replay is not None:
+            self._replay.attended = True
             return True
         found, explorer = self.locals, self.explorer
         after = explorer.view(found["new_obs"] if self._below is None else self._below.observations)
@@ -224,10 +234,11 @@ class BonusCallback(BaseCallback):
         if self.explorer.metrics is not self._reported:
             self._reported = self.explorer.metrics
             self.metrics = dict(self._reported)
-            if self._episodes:
-                self.metrics["rollout/ep_bonus_mean"] = float(np.mean(self._episodes))
             for name, value in self.metrics.items():
                 self.logger.record(name, value)
+        if self._episodes:
+            self.metrics["rollout/ep_bonus_mean"] = self._mean
+            self.logger.record("rollout/ep_bonus_mean", self._mean)
 
     def _compute_with_bonus(self, last_values: torch.Tensor, dones: Array) -> None:
         """Stands before a rollout buffer's own `compute_returns_and_advantage`, once, and puts the bonus into the rewards."""
@@ -256,7 +267,7 @@ class BonusCallback(BaseCallback):
             for step, index in self._ends:
                 self._episodes.append(sums[step, index] - before[index])
                 before[index] = sums[step, index]
-            self._episode = sums[-1] - before
+            self._episode, self._mean = sums[-1] - before, float(np.mean(self._episodes))
         else:
             self._episode = self._episode + shaped.bonuses.sum(0, np.float64) * explorer.unit
 
@@ -297,6 +308,7 @@ class BonusCallback(BaseCallback):
         if self.stream is not None:
             self.stream.load_state_dict(saved["stream"])
         self._episodes.extend(saved["episodes"]["finished"])
+        self._mean = float(np.mean(self._episodes)) if self._episodes else math.nan
         self._episode = saved["episodes"]["running"]
 
 

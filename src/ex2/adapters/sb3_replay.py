@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
     raise missing_extra("sb3", "stable_baselines3") from None
 
 
-OURS = ("explorer", "normalizer", "arrived")  # what is not saved with a buffer
+OURS = ("explorer", "normalizer", "arrived", "attended")  # what is not saved with a buffer
 
 
 class BonusReplayBuffer(ReplayBuffer):
@@ -53,6 +53,8 @@ class BonusReplayBuffer(ReplayBuffer):
     """What rewards are normalised by when they are drawn; their scale is that of what the agent hears."""
     arrived: list[tuple[Any, ...]]
     """What the explorer was not told yet: some steps at once cost less than each for itself."""
+    attended = True
+    """Whether a callback has seen the step that comes."""
 
     def add(
         self,
@@ -63,13 +65,16 @@ class BonusReplayBuffer(ReplayBuffer):
         done: Array,
         infos: list[dict[str, Any]],
     ) -> None:
+        if not self.attended:  # the training that had a callback was broken off, and this one has none
+            self.explorer = None
+        self.attended = False
         if self.explorer is not None and not seems_finite(next_obs):  # to be named before a policy stumbles over it
             self.tell()
             self.explorer.check_finite(self.explorer.view(next_obs))
         super().add(obs, next_obs, action, reward, done, infos)
         if self.explorer is not None:
             self.arrived.append((obs, next_obs, action, reward.copy(), *_ends(done, infos)))
-            if len(self.arrived) * len(reward) >= self.explorer.gather:  # in one long rollout, or without a callback
+            if len(self.arrived) * len(reward) >= self.explorer.gather:  # in one long rollout
                 self.tell()
                 self.explorer.learn()
 
@@ -154,5 +159,5 @@ def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecN
         held, kind = vars(buffer), kinds[type(buffer)]
         buffer = kind.__new__(kind)
         vars(buffer).update(held)
-    vars(buffer).update(zip(OURS, (explorer, normalizer, []), strict=True))
+    vars(buffer).update(zip(OURS, (explorer, normalizer, [], True), strict=True))
     return buffer

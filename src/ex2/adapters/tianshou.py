@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ex2.adapters.steps import StepShaper, in_a_row, side_by_side
+from ex2.adapters.steps import in_a_row, side_by_side
 from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import check_gather
-from ex2.shaping import Weight
+from ex2.explorer import Explorer, check_gather, check_length
+from ex2.shaping import Shaped, Weight
 
 try:
     from tianshou.algorithm.algorithm_base import (
@@ -82,7 +82,6 @@ class BonusMixin:
         observation_space: spaces.Space[Any] | None,
         gamma: float | None,
         settings: dict[str, Any],
-        episode_counts: bool = True,
     ) -> None:
         policy = wrapped.policy
         space = observation_space or (bonus if isinstance(bonus, Bonus) else policy).observation_space
@@ -95,7 +94,7 @@ class BonusMixin:
             raise UsageError(f"{type(wrapped).__name__} does not say its discount: pass gamma=... as you passed it there.")
         self.own_length = settings.get("total_steps") is None
         self.trainers = 0
-        self.shaper = StepShaper(bonus, weight, gamma, space, policy.action_space, episode_counts=episode_counts, **settings)
+        self.explorer = Explorer(space, policy.action_space, bonus, weight, gamma=gamma, **settings)
         self.lr_schedulers = wrapped.lr_schedulers  # Tianshou steps those of the outermost algorithm only
 
     def train(self, mode: bool = True) -> Any:
@@ -108,8 +107,8 @@ class BonusMixin:
         """Takes the length of the training from the trainer's parameters, unless it was said; a further trainer of the same
         algorithm is a further training, in which the weight falls anew."""
         if self.own_length:
-            self.shaper.total_steps = params.max_epochs * params.epoch_num_steps
-            self.shaper.began = self.shaper.seen if self.trainers else self.shaper.began
+            self.explorer.total_steps = params.max_epochs * params.epoch_num_steps
+            self.explorer.steps = 0 if self.trainers else self.explorer.steps
         self.trainers += 1
         return super().create_trainer(params)  # type: ignore[misc]
 
@@ -129,6 +128,11 @@ class BonusMixin:
         ends = np.append(following[:-1] != indices[1:], True) | batch.truncated.astype(bool)
         return in_a_row(obs, action, after, terminated, ends, mask)
 
+    def shape(self, buffer: ReplayBuffer, batch: Any, indices: Array) -> Shaped:
+        """Shows transitions of a buffer to the bonus, stretch behind stretch."""
+        check_length(self.explorer.shaper.weight, self.explorer.total_steps)
+        return self.explorer.shape(self.transitions(buffer, batch, indices), batch.rew[:, None])
+
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """That of the wrapped algorithm, with the bonus beside it."""
         state = self.wrapped_algorithm.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[attr-defined]
@@ -143,10 +147,10 @@ class BonusMixin:
         return self.wrapped_algorithm.load_state_dict(state, strict=strict, assign=assign)  # type: ignore[attr-defined]
 
     def bonus_state(self) -> dict[str, Any]:
-        return self.shaper.state_dict()
+        return self.explorer.state_dict()
 
     def load_bonus_state(self, state: dict[str, Any]) -> None:
-        self.shaper.load_state_dict(state)
+        self.explorer.load_state_dict(state)
 
 
 class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
@@ -158,8 +162,8 @@ class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
         weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
         observation_space: where the policy does not know it.
         gamma: where the algorithm does not say it as `gamma`.
-        settings: `total_steps`, what the weight falls over, by default that of the trainer; `centre` and `scaled` as of
-            `ex2.shaping.Shaper`; and the settings of the bonus, `seed` and `device` among them.
+        settings: `total_steps`, what the weight falls over, by default that of the trainer; `centre`, `scaled`, `gather` and so
+            on as of `ex2.Explorer`; and the settings of the bonus, `seed` and `device` among them.
     """
 
     def __init__(
@@ -177,14 +181,14 @@ class BonusOnPolicyWrapper(BonusMixin, OnPolicyWrapperAlgorithm[Any]):
         self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings)
 
     def _preprocess_batch(self, batch: Any, buffer: ReplayBuffer, indices: Array) -> Any:
-        shaped = self.shaper.observe(self.transitions(buffer, batch, indices), batch.rew[:, None])
+        shaped = self.shape(buffer, batch, indices)
         batch.rew = (shaped.rewards + shaped.bonuses)[:, 0]
         return super()._preprocess_batch(batch, buffer, indices)
 
     def _wrapper_update_with_batch(
         self, batch: Any, batch_size: int | None, repeat: int, original_stats: TrainingStats
     ) -> TrainingStats:
-        return BonusTrainingStats(original_stats, self.shaper.metrics)
+        return BonusTrainingStats(original_stats, self.explorer.metrics)
 
 
 class Relabelled:
@@ -202,7 +206,7 @@ class Relabelled:
     def relabel(self, rewards: Array, indices: Array, batch: Callable[[], Any]) -> None:
         check_rewards(rewards)
         transitions = self.wrapper.transitions
-        shaped = self.wrapper.shaper.again(lambda: transitions(self.buffer, batch(), indices, related=False), rewards[None])
+        shaped = self.wrapper.explorer.rate(lambda: transitions(self.buffer, batch(), indices, related=False), rewards[None])
         self.rew[indices] = (shaped.rewards + shaped.bonuses)[0]
 
     def next(self, index: Array) -> Array:
@@ -246,7 +250,8 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         check_algorithm(wrapped_algorithm, OffPolicyAlgorithm, "off-policy", "DQN")
         check_gather(gather)
         super().__init__(wrapped_algorithm)
-        self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, settings, episode_counts=False)
+        own = {"gather": 1, "episode_counts": False}  # what is gathered here is shown at once
+        self.begin(wrapped_algorithm, bonus, weight, observation_space, gamma, own | settings)
         self.gather = gather
         self._rewards = np.zeros(0)
         self._reported: dict[str, float] = {}
@@ -277,7 +282,7 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
             [offset + (last - np.arange(count)[::-1]) % part.maxsize for part, offset, (last, _), count in stretches]
         )
         batch = buffer[indices]
-        self.shaper.observe(self.transitions(buffer, batch, indices), batch.rew[:, None])
+        self.shape(buffer, batch, indices)
         self.shown = now
 
     def _preprocess_batch(self, batch: Any, buffer: ReplayBuffer, indices: Array) -> Any:
@@ -288,9 +293,9 @@ class BonusOffPolicyWrapper(BonusMixin, OffPolicyWrapperAlgorithm[Any]):
         return super()._preprocess_batch(batch, seen, indices)
 
     def _wrapper_update_with_batch(self, batch: Any, original_stats: TrainingStats) -> TrainingStats:
-        if self.shaper.metrics is self._reported:  # Tianshou averages over what it is given again and again
+        if self.explorer.metrics is self._reported:  # Tianshou averages over what it is given again and again
             return original_stats
-        self._reported = self.shaper.metrics
+        self._reported = self.explorer.metrics
         return BonusTrainingStats(original_stats, self._reported)
 
     def bonus_state(self) -> dict[str, Any]:

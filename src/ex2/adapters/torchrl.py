@@ -16,11 +16,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ex2.adapters.steps import StepShaper, check_length
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import as_weight
+from ex2.explorer import Explorer, as_weight, check_length
 from ex2.shaping import AUTO, Weight
 
 try:
@@ -50,8 +49,8 @@ class BonusTransform(Transform):  # type: ignore[misc]
         gamma: the agent's discount.
         total_steps: frames of the whole training, over which the weight falls; the collector's `total_frames`.
         in_keys: the observations that the bonus sees; several make a Dict of them.
-        settings: `centre` and `scaled` as of `ex2.shaping.Shaper`, and the settings of the bonus, `seed` and `device` among
-            them.
+        settings: `centre`, `scaled`, `gather` and so on as of `ex2.Explorer`, and the settings of the bonus, `seed` and
+            `device` among them.
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class BonusTransform(Transform):  # type: ignore[misc]
         self.observed = {key: values for key, (_, values) in seen.items()}
         action_space, self.acted = space_of(env.action_spec, len(env.batch_size), "action")
         space = seen[keys[0]][0] if len(keys) == 1 else spaces.Dict({key: space for key, (space, _) in seen.items()})
-        self.shaper = StepShaper(bonus, weight, gamma, space, action_space, total_steps=total_steps, **settings)
+        self.explorer = Explorer(space, action_space, bonus, weight, gamma=gamma, total_steps=total_steps, **settings)
         self.running: Tensor | None = None  # the numbers of the trajectories at the end of the latest batch, -1 if they ended
 
     @property
     def metrics(self) -> dict[str, float]:
-        return self.shaper.metrics
+        return self.explorer.metrics
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Collected data [T] or [*, T], with the bonus in it; what was passed stays as it is."""
@@ -94,9 +93,15 @@ class BonusTransform(Transform):  # type: ignore[misc]
             )
         if tensordict.batch_dims < 1:
             raise UsageError("The data has no dimension of time: BonusTransform takes what a collector gathers, [*, T].")
+        for key in (*self.observed, ("next", next(iter(self.observed))), ("next", "reward")):
+            if tensordict.get(key, None) is None:
+                raise UsageError(
+                    f"The data has no {key!r}: BonusTransform takes what a collector gathers with its next observations, so "
+                    "leave out compact_obs=True."
+                )
         batch, numbers = self.transitions(tensordict), self.trajectories(tensordict)
         own, anew = tensordict.get(("next", "reward")), not self.goes_on(numbers)
-        shaped = self.shaper.observe(batch, columns(own.squeeze(-1), tensordict).cpu().numpy(), anew)
+        shaped = self.explorer.shape(batch, columns(own.squeeze(-1), tensordict).cpu().numpy(), anew)
         split = ("collector", "mask") in tensordict.keys(True)
         self.running = None if numbers is None or split else torch.where(batch.terminated | batch.truncated, -1, numbers)[-1]
         changed = tensordict.copy()
@@ -144,10 +149,10 @@ class BonusTransform(Transform):  # type: ignore[misc]
 
     def get_extra_state(self) -> dict[str, Any]:
         """So that `state_dict` has all in it that later bonuses depend on."""
-        return self.shaper.state_dict() | {"running": self.running}
+        return self.explorer.state_dict() | {"running": self.running}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.shaper.load_state_dict(state)
+        self.explorer.load_state_dict(state)
         self.running = state.get("running")
 
 
