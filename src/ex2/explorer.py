@@ -324,9 +324,8 @@ class Explorer:
 
     def _check_rewards(self, rewards: Array, mask: Array) -> None:
         """Names the environment whose reward [T, N] is no finite number."""
-        if not seems_finite(rewards):
-            for step, row in enumerate(np.where(mask, rewards, 0.0)):
-                self.check_finite(row, "reward", step)
+        for step, row in enumerate(np.where(mask, rewards, 0.0)):
+            self.check_finite(row, "reward", step)
 
     def _with_finals(self, after: Any, infos: Mapping[str, Any], ended: Array) -> Any:
         """Where an episode ended, the observation it ended with in place of the one that the next begins with."""
@@ -362,7 +361,8 @@ class Explorer:
         """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them; `anew`
         says that no episode goes on which ran at the end of the one before."""
         self.bonus.check(batch)
-        self._check_rewards(rewards, batch.mask.numpy())
+        if not seems_finite(rewards):
+            self._check_rewards(rewards, batch.mask.numpy())
         self.begin()
         if anew and self._rows:
             *before, terminated, _, mask, own = self._rows[-1]
@@ -386,8 +386,8 @@ class Explorer:
         """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new."""
         told, progress = self._told, self.progress  # before these
         width = rewards.shape[1]
-        masks = np.array([row[5] for row in self._rows[told:]])
-        self._check_rewards(rewards, masks)
+        if not seems_finite(rewards):
+            self._check_rewards(rewards, np.array([row[5] for row in self._rows[told:]]))
         if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
             self._fit(self._rows[:told], self._seams, progress)
             self._rows, self._seams, told = self._rows[told:], [], 0
@@ -395,9 +395,8 @@ class Explorer:
         self.steps += rewards.size
         if self._told * width < self.gather:
             rows = self._rows[told:]
-            self._news = self._news or self._is_news(
-                rewards[masks].tolist(), lambda: any((row[3] & row[5]).any() for row in rows)
-            )
+            real = [one for row in rows for one, happened in zip(row[-1].tolist(), row[5].tolist(), strict=True) if happened]
+            self._news = self._news or self._is_news(real, lambda: any((row[3] & row[5]).any() for row in rows))
             if not self._news:
                 return None
         rows, seams = self._rows, self._seams

@@ -82,9 +82,10 @@ class BonusReplayBuffer(ReplayBuffer):
         """Tells the explorer what has arrived since the last time."""
         if self.explorer is None:
             return
+        view, everyone = self.explorer.view, np.ones(self.n_envs, bool)
         for obs, next_obs, action, reward, *ends in self.arrived:
             heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
-            self.explorer.step(obs, self._unscaled(action), next_obs, heard, *ends, copy=False)
+            self.explorer.take((view(obs), self._unscaled(action), view(next_obs), *ends, everyone, heard))
         self.arrived.clear()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
