@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from ex2 import UsageError, Weight
 from ex2.batch import Batch
 from ex2.bonus import Bonus
-from ex2.shaping import RAREST, SHARE, Scale, Shaper, bonus_of_density, centred, discounted
+from ex2.shaping import GUIDED, RAREST, SHARE, Scale, Shaper, bonus_of_density, centred, discounted
 
 STEPS, ENVS = 30, 4
 SPACE = Box(-np.inf, np.inf, (1,))
@@ -115,6 +115,41 @@ def test_the_automatic_weight_is_what_its_formula_says():
         assert np.allclose(shaped.bonuses, expected, atol=1e-5)
         told = shaped.metrics["bonus/weight"]  # of a score, in units of the reward
         assert told == pytest.approx(SHARE * (1.0 - progress) * one.unit / one.bonus_scale.deviation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [
+        ("none", SHARE),
+        ("-1 a step", SHARE),
+        ("a goal", SHARE),
+        ("1 while it goes well", SHARE),
+        ("-1 a step, normalised", SHARE),
+        ("speed", GUIDED),
+        ("costs", GUIDED),
+        ("a goal behind resets", SHARE),
+    ],
+)
+def test_where_rewards_guide_by_themselves_the_bonus_is_a_third(kind, share):
+    random, mask = np.random.default_rng(0), np.ones((STEPS, ENVS), bool)
+    rewards = np.zeros((STEPS, ENVS))
+    if kind.startswith("-1"):
+        rewards -= 1.0 + (1e-5 * np.arange(STEPS)[:, None] if "normalised" in kind else 0.0)
+    elif kind == "1 while it goes well":
+        rewards[STEPS // 3 :] = 1.0
+    elif kind in ("speed", "costs"):
+        rewards = random.normal(size=rewards.shape) if kind == "speed" else -np.square(random.normal(size=rewards.shape))
+    elif kind != "none":
+        rewards[::20] = 1.0
+    if kind == "a goal behind resets":
+        mask[1::2] = False
+        rewards[1::2] = 9.0  # of resets, which are no steps
+    seen = random.random((STEPS, ENVS, 1))
+    one, again = shaper(), shaper()
+    one(Batch.of(seen, np.zeros((STEPS, ENVS)), seen, mask=mask), rewards, 0.5)
+    again.load_state_dict(one.state_dict())
+    assert one.guided == again.guided == (share == GUIDED)
+    assert one.last["factor"] == pytest.approx(0.5 * share / one.bonus_scale.deviation)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ weight beta live here only; the loop and every adapter have a `Shaper`.
 **The weight "auto"**, the default. Scores of different bonuses deviate by 0.001 to 100, rewards by anything, so neither says
 what a good beta is. The agent learns from
 
-    R / sigma_R  +  0.3 (1 - t) (f(p) / sqrt(n) - centre) / sigma_B
+    R / sigma_R  +  c (1 - t) (f(p) / sqrt(n) - centre) / sigma_B
 
-with sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores, n how often the agent has been
+with c = 0.3, or 0.1 where rewards guide by themselves, sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores, n how often the agent has been
 at the place since its episode began (`ex2.episodic`; 1 for bonuses without a metric), and t the share of the training that was
 done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is of all rewards so
 far, and at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate
@@ -15,6 +15,10 @@ the largest that has come with both: a find that could as well have been a loss 
 be all that the agent hears; what is left of the bonus later must not drown what tells them apart. sigma_B is that of the
 latest part of the training, about half of it: at first everything is new, and measured against that nothing would be for long.
 Scores that fade faster than the training grows old fade against it, and when the training ends, the bonus is gone.
+
+Rewards guide by themselves where, of all steps so far, more than half have another reward than the step before: distances,
+speeds, costs. There a bonus of 0.3 takes from what is learned, and 0.1 hardly does. Until a sparse reward is found, and where it
+is paid rarely or all the time, c is 0.3.
 
 A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has
 seen. The critic's errors would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
@@ -49,6 +53,8 @@ FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus sta
 SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
+GUIDED = 0.1  # the same where rewards guide by themselves
+SAME = 1e-3  # of the largest reward, by which two that count as the same may differ
 LATEST = 0.5  # of the transitions so far, after which those before count half in sigma_B
 SHORTEST = 4_000  # transitions, if that is more
 RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
@@ -121,11 +127,11 @@ class Weight(Settings):
     def auto(self) -> bool:
         return self.start == AUTO
 
-    def at(self, progress: float) -> float:
-        """The weight, or, of "auto", the share."""
+    def at(self, progress: float, share: float = SHARE) -> float:
+        """The weight; of "auto", what is left of the share."""
         done = min(progress / self.until, 1.0)
         if self.start == AUTO:
-            return SHARE * (1.0 - done)
+            return share * (1.0 - done)
         return float(self.start) + (self.end - float(self.start)) * (done if self.schedule == "linear" else 0.0)
 
 
@@ -229,6 +235,7 @@ class Shaper:
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
         self.only: float | None = None  # the reward that every step has had so far
         self.highest = self.lowest = 0.0  # of all rewards, and 0
+        self.changes = self.pairs = 0  # steps whose reward was another one than that of the step before, and those that had one
         self.progress = 0.0  # the share of the training that was done before the last batch
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
@@ -244,12 +251,12 @@ class Shaper:
         scores = centred(raw, batch.mask, self.centre).numpy()
         scores[np.abs(scores) <= ROUNDING * float(raw.abs().max())] = 0.0  # all the same, but for rounding
         self.progress = min(progress, 1.0)
-        self._listen(rewards[mask], bool((batch.terminated & batch.mask).any()))
+        self._listen(rewards, mask, bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
             self.bonus_scale.update(scores, mask, ends if self.episodic else None)
         unit = self.unit if self.weight.auto else 1.0
-        beta = self.weight.at(self.progress)
+        beta = self.weight.at(self.progress, GUIDED if self.guided else SHARE)
         factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
         metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": factor * unit} | fitted
         metrics |= {"scale": self.bonus_scale.deviation, "reward_scale": self.reward_scale.deviation}
@@ -279,11 +286,19 @@ class Shaper:
         bonuses = np.where(batch.mask.numpy(), factor * scores, 0.0).astype(np.float32)
         return Shaped(heard * rewards, bonuses, {})
 
-    def _listen(self, rewards: Array, terminated: bool) -> None:
-        if self.only is None and len(rewards):
-            self.only = float(rewards[0])
-        self.telling = self.telling or terminated or bool((rewards != self.only).any())
-        self.highest, self.lowest = float(rewards.max(initial=self.highest)), float(rewards.min(initial=self.lowest))
+    def _listen(self, rewards: Array, mask: Array, terminated: bool) -> None:
+        real, pairs = rewards[mask], mask[1:] & mask[:-1]
+        if self.only is None and len(real):
+            self.only = float(real[0])
+        self.telling = self.telling or terminated or bool((real != self.only).any())
+        self.highest, self.lowest = float(real.max(initial=self.highest)), float(real.min(initial=self.lowest))
+        apart = np.abs(np.diff(rewards, axis=0)[pairs]) > SAME * max(self.highest, -self.lowest)
+        self.changes, self.pairs = self.changes + int(apart.sum()), self.pairs + apart.size
+
+    @property
+    def guided(self) -> bool:
+        """Whether rewards guide by themselves: they differ from one step to the next more often than not."""
+        return 2 * self.changes > self.pairs
 
     @property
     def unit(self) -> float:
@@ -297,7 +312,7 @@ class Shaper:
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        told = {name: getattr(self, name) for name in ("only", "telling", "highest", "lowest", "progress")}
+        told = {name: getattr(self, name) for name in ("only", "telling", "highest", "lowest", "changes", "pairs", "progress")}
         return {**scales, **told, "counts": counts, "last": dict(self.last)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -305,7 +320,8 @@ class Shaper:
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
         self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
-        self.progress = float(state.get("progress", 0.0))  # is not in those of before
+        self.changes, self.pairs = int(state["changes"]), int(state["pairs"])
+        self.progress = float(state["progress"])
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
             self.counts = None
