@@ -23,8 +23,8 @@ import numpy as np
 import sb3_contrib
 import stable_baselines3
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import Autoreset
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import Autoreset, TransformObservation
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -72,12 +72,18 @@ class OnPolicy:
         names = self.policies.get(algorithm, {"dict": "MultiInputPolicy", "": "MlpPolicy"})
         self.policy = names["dict" if kind == "dict" else ""]
 
+    def one(self):
+        walk = Walk(self.kind, self.continuous)
+        if self.wrapped == "transposed":  # the library puts the channel back to the front
+            last = gymnasium.spaces.Box(0, 255, (16, 16, 1), np.uint8)
+            walk = TransformObservation(walk, lambda picture: np.moveaxis(picture, 0, 2), last)
+        return Monitor(walk)
+
     def envs(self):
-        makers = [lambda: Monitor(Walk(self.kind))] * 2
-        envs = SubprocVecEnv(makers) if "subprocess" in self.wrapped else DummyVecEnv(makers)
+        envs = SubprocVecEnv([self.one] * 2) if "subprocess" in self.wrapped else DummyVecEnv([self.one] * 2)
         for wrapper in self.wrapped.split("+"):
             if wrapper == "normalised":
-                envs = VecNormalize(envs, gamma=GAMMA)
+                envs = VecNormalize(envs, gamma=GAMMA, norm_obs_keys=["place"] if self.kind == "dict" else None)
             elif wrapper == "stacked":
                 envs = VecFrameStack(envs, 3)
         return envs
@@ -190,10 +196,6 @@ class OffPolicy(OnPolicy):
     def continuous(self):
         return self.algorithm.__name__ in ("SAC", "TD3", "TQC")
 
-    def envs(self):
-        envs = DummyVecEnv([lambda: Monitor(Walk(self.kind, self.continuous))] * 2)
-        return VecNormalize(envs, gamma=GAMMA) if self.wrapped == "normalised" else envs
-
     def model(self, envs, learning_starts=40, **settings):
         chosen = {
             "policy_kwargs": {"net_arch": [8]},
@@ -244,7 +246,7 @@ class OffPolicy(OnPolicy):
         agent.learn(200, callback=BonusCallback(self.known(), weight=1000.0, gather=1))
         own = Monitor(Walk(self.kind, self.continuous))
         envs = DummyVecEnv([lambda: own])
-        if self.wrapped:  # as the policy saw it; its rewards are not asked for
+        if self.wrapped == "normalised":  # as the policy saw it; its rewards are not asked for
             envs = VecNormalize(envs, training=False)
             envs.obs_rms = agent.env.obs_rms
         evaluate_policy(agent, envs, 3, deterministic=False)
@@ -278,11 +280,11 @@ class Learner:
 class Vector:
     """BonusVectorWrapper, and with `by_hand` an Explorer in a loop of one's own."""
 
-    def __init__(self, kind: str, mode: AutoresetMode, by_hand: bool = False) -> None:
-        self.kind, self.mode, self.by_hand = kind, mode, by_hand
+    def __init__(self, kind: str, mode: AutoresetMode, by_hand: bool = False, several: type = SyncVectorEnv) -> None:
+        self.kind, self.mode, self.by_hand, self.several = kind, mode, by_hand, several
 
     def envs(self):
-        return SyncVectorEnv([lambda: Walk(self.kind)] * 2, autoreset_mode=self.mode)
+        return self.several([lambda: Walk(self.kind)] * 2, autoreset_mode=self.mode)
 
     def run(self, envs, steps, learner, explorer=None, obs=None):
         """Steps of all environments, learning as they go; resets by hand where nobody else does."""
@@ -430,10 +432,15 @@ HARNESSES = {
     **{f"sb3-{name}-{kind}": (OnPolicy, name, kind) for name in ON_POLICY for kind in KINDS},
     **{f"sb3-{name}-vector-{wrapped}": (OnPolicy, name, "vector", wrapped) for name in ("PPO", "A2C") for wrapped in WRAPPED},
     "sb3-PPO-vector-subprocess": (OnPolicy, "PPO", "vector", "subprocess"),
+    "sb3-PPO-dict-normalised": (OnPolicy, "PPO", "dict", "normalised"),
+    "sb3-PPO-picture-transposed": (OnPolicy, "PPO", "picture", "transposed"),
+    "sb3-DQN-vector-subprocess": (OffPolicy, "DQN", "vector", "subprocess"),
+    "sb3-DQN-picture-transposed": (OffPolicy, "DQN", "picture", "transposed"),
     **{f"sb3-{name}-{kind}": (OffPolicy, name, kind) for name in DISCRETE for kind in KINDS},
     **{f"sb3-{name}-{kind}": (OffPolicy, name, kind) for name in CONTINUOUS for kind in ("vector", "picture", "dict")},
     **{f"sb3-{name}-vector-normalised": (OffPolicy, name, "vector", "normalised") for name in ("DQN", "SAC")},
     **{f"gymnasium-vector-{kind}-{mode.name}": (Vector, kind, mode) for kind in KINDS for mode in (NEXT, SAME, DISABLED)},
+    **{f"gymnasium-async-dict-{mode.name}": (Vector, "dict", mode, False, AsyncVectorEnv) for mode in (NEXT, SAME)},
     **{f"by-hand-{kind}-{mode.name}": (Vector, kind, mode, True) for kind in KINDS for mode in (NEXT, SAME, DISABLED)},
     **{f"gymnasium-{kind}-autoreset-{auto}": (Single, kind, auto) for kind in KINDS for auto in (False, True)},
     **{f"torchrl-PPO-{kind}": (of("torchrl", "PPO"), kind) for kind in KINDS},
