@@ -126,19 +126,23 @@ def test_the_automatic_weight_is_what_its_formula_says():
         ("1 while it goes well", SHARE),
         ("-1 a step, normalised", SHARE),
         ("speed", GUIDED),
-        ("costs", GUIDED),
+        ("costs", SHARE),
+        ("costs and a goal", SHARE),
         ("a goal behind resets", SHARE),
     ],
 )
-def test_where_rewards_guide_by_themselves_the_bonus_is_a_third(kind, share):
+def test_where_rewards_guide_by_themselves_the_bonus_is_a_tenth(kind, share):
     random, mask = np.random.default_rng(0), np.ones((STEPS, ENVS), bool)
     rewards = np.zeros((STEPS, ENVS))
     if kind.startswith("-1"):
         rewards -= 1.0 + (1e-5 * np.arange(STEPS)[:, None] if "normalised" in kind else 0.0)
     elif kind == "1 while it goes well":
         rewards[STEPS // 3 :] = 1.0
-    elif kind in ("speed", "costs"):
-        rewards = random.normal(size=rewards.shape) if kind == "speed" else -np.square(random.normal(size=rewards.shape))
+    elif kind == "speed":
+        rewards = random.normal(size=rewards.shape)
+    elif kind.startswith("costs"):
+        rewards = -np.square(random.normal(size=rewards.shape))
+        rewards[15] = 100.0 if "goal" in kind else rewards[15]
     elif kind != "none":
         rewards[::20] = 1.0
     if kind == "a goal behind resets":

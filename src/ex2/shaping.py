@@ -6,7 +6,7 @@ what a good beta is. The agent learns from
 
     R / sigma_R  +  c (1 - t) (f(p) / sqrt(n) - centre) / sigma_B
 
-with c = 0.3, or 0.1 where rewards guide by themselves, sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores, n how often the agent has been
+with c = 0.3, or 0.03 where rewards guide by themselves, sigma_R and sigma_B the deviations of the discounted sums of rewards and of centred scores, n how often the agent has been
 at the place since its episode began (`ex2.episodic`; 1 for bonuses without a metric), and t the share of the training that was
 done before the batch. So both are on the scale of their own returns, whatever their units. sigma_R is of all rewards so
 far, and at least a tenth of the largest return seen, so that a first, rare find comes to 10 where the bonus's returns deviate
@@ -16,9 +16,9 @@ be all that the agent hears; what is left of the bonus later must not drown what
 latest part of the training, about half of it: at first everything is new, and measured against that nothing would be for long.
 Scores that fade faster than the training grows old fade against it, and when the training ends, the bonus is gone.
 
-Rewards guide by themselves where, of all steps so far, more than half have another reward than the step before: distances,
-speeds, costs. There a bonus of 0.3 takes from what is learned, and 0.1 hardly does. Until a sparse reward is found, and where it
-is paid rarely or all the time, c is 0.3.
+Rewards guide by themselves where, of all steps so far, more than half have another reward than the step before, and more than a
+tenth are paid something: speeds, gains of distance. What tells one action from the next is a small part there of what returns
+deviate by, and 0.3 would drown it. Costs alone do not guide: they say that nothing should be tried.
 
 A reward that is the same at every step, while no episode terminates, says nothing: -1 a step until a goal that nobody has
 seen. The critic's errors would be all that the agent hears of it, so it is left out until that changes, if there is a bonus.
@@ -53,7 +53,7 @@ FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus sta
 SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
-GUIDED = 0.1  # the same where rewards guide by themselves
+GUIDED = 0.03  # the same where rewards guide by themselves
 SAME = 1e-3  # of the largest reward, by which two that count as the same may differ
 LATEST = 0.5  # of the transitions so far, after which those before count half in sigma_B
 SHORTEST = 4_000  # transitions, if that is more
@@ -235,7 +235,9 @@ class Shaper:
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
         self.only: float | None = None  # the reward that every step has had so far
         self.highest = self.lowest = 0.0  # of all rewards, and 0
-        self.changes = self.pairs = 0  # steps whose reward was another one than that of the step before, and those that had one
+        self.changes = self.paid = self.pairs = (
+            0  # of steps with one before: those of another reward, those of one above 0, all
+        )
         self.progress = 0.0  # the share of the training that was done before the last batch
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
@@ -294,11 +296,12 @@ class Shaper:
         self.highest, self.lowest = float(real.max(initial=self.highest)), float(real.min(initial=self.lowest))
         apart = np.abs(np.diff(rewards, axis=0)[pairs]) > SAME * max(self.highest, -self.lowest)
         self.changes, self.pairs = self.changes + int(apart.sum()), self.pairs + apart.size
+        self.paid += int((rewards[1:][pairs] > 0.0).sum())
 
     @property
     def guided(self) -> bool:
-        """Whether rewards guide by themselves: they differ from one step to the next more often than not."""
-        return 2 * self.changes > self.pairs
+        """Whether rewards guide by themselves: most steps have another than the step before, and some are paid something."""
+        return 2 * self.changes > self.pairs and 10 * self.paid > self.pairs
 
     @property
     def unit(self) -> float:
@@ -312,7 +315,10 @@ class Shaper:
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        told = {name: getattr(self, name) for name in ("only", "telling", "highest", "lowest", "changes", "pairs", "progress")}
+        told = {
+            name: getattr(self, name)
+            for name in ("only", "telling", "highest", "lowest", "changes", "paid", "pairs", "progress")
+        }
         return {**scales, **told, "counts": counts, "last": dict(self.last)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -320,7 +326,7 @@ class Shaper:
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
         self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
-        self.changes, self.pairs = int(state["changes"]), int(state["pairs"])
+        self.changes, self.paid, self.pairs = int(state["changes"]), int(state["paid"]), int(state["pairs"])
         self.progress = float(state["progress"])
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
