@@ -18,7 +18,7 @@ from ex2 import UsageError
 from ex2.cli import main
 from ex2.lab import charts, pictures, report
 from ex2.lab.page import bytes_of, packed, page
-from ex2.lab.results import FACTS, read_results, write_csv, write_trial
+from ex2.lab.results import FACTS, TITLE, read_results, write_csv, write_trial
 from ex2.training.run import Run
 from ex2.training.snapshots import SNAPSHOTS
 
@@ -137,6 +137,11 @@ def test_problems_are_shown(store: Path, tmp_path: Path) -> None:
     text = report.write_report([store], tmp_path / "page.html").read_text()
     assert "Left out" in text
     assert "cut.parquet cannot be read" in text
+
+
+def test_a_title_in_another_encoding_is_a_title(store: Path, tmp_path: Path) -> None:
+    (store / TITLE).write_bytes("Bögen".encode("latin-1"))
+    assert "<h1>B\N{REPLACEMENT CHARACTER}gen</h1>" in report.write_report([store], tmp_path / "page.html").read_text()
 
 
 def test_without_runs_it_says_what_is_missing_and_without_curves_too(store: Path, tmp_path: Path) -> None:

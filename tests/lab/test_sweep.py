@@ -318,6 +318,13 @@ def test_an_experiment_that_is_a_command_is_run(tmp_path: Path, capfd: pytest.Ca
     assert "drawn" in capfd.readouterr().out
 
 
+def test_a_command_has_the_python_that_runs_it(tmp_path: Path, monkeypatch, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "figure.toml").write_text("command = 'python -c \"import sys; print(sys.prefix)\"'\n")
+    monkeypatch.setenv("PATH", os.defpath)  # the environment is not activated
+    assert main(["sweep", str(tmp_path / "figure.toml")]) == 0
+    assert capfd.readouterr().out.strip() == sys.prefix
+
+
 def test_results_are_printed_and_saved(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["results", str(whole), "--save", str(tmp_path / "saved"), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

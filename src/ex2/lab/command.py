@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def sweep_command(options: argparse.Namespace, console: Console) -> int:
     if options.dry_run:
         return _list(experiment, options.json, console)
     if experiment.command:
-        return subprocess.run(experiment.command, shell=True).returncode
+        return _run(experiment.command)
     out = options.out or Path("runs") / experiment.name
     aside = Console(stderr=True) if options.json else console
     how = {"address": options.address, "workers": options.workers, "retries": options.retries, "console": aside}
@@ -57,6 +58,12 @@ def sweep_command(options: argparse.Namespace, console: Console) -> int:
     if status == 130:
         _say(aside, STOPPED_WORDS)
     return status
+
+
+def _run(command: str) -> int:
+    """Runs a line of a shell in which `python` is the one that runs this, whether or not its environment is activated."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return subprocess.run(command, shell=True, env=os.environ | {"PATH": folders}).returncode
 
 
 def results_command(options: argparse.Namespace, console: Console) -> int:

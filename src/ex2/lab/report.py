@@ -63,7 +63,7 @@ def write_report(
 def title_of(results: Results, paths: Sequence[str | Path] = ()) -> str:
     """What a sweep says that its experiment is called, or the names of all experiments."""
     if len(paths) == 1 and (path := Path(paths[0]) / TITLE).exists():
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     names = [name for name in results.scores["experiment"].dropna().unique() if name]
     return " and ".join(map(str, names[:3])) or "Results"
 

@@ -203,6 +203,8 @@ def _read(source: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         return _of_curve(pd.read_parquet(source))
     if source.name == "scores.csv":
         scores = _typed(pd.read_csv(source, dtype={"commit": str, "arm": str}), SCORES)
+        if scores.empty:
+            raise UsageError("it has no rows")
         curves = source.with_name("curves.csv")
         none = scores[list(CURVE)].iloc[:0]
         return scores, _typed(pd.read_csv(curves, dtype={"arm": str}), CURVE) if curves.exists() else none
