@@ -196,7 +196,10 @@ def test_budgets_that_differ_are_not_denied(tmp_path: Path) -> None:
     for seed, changed in enumerate(trials):
         write_trial(tmp_path, facts(seed, **changed), curve(*[-100.0] * 16))
     rows = Tables(report.write_report([tmp_path], tmp_path / "page.html").read_text()).rows
-    assert next(row for row in rows if len(row) == 12 and row[0] == "maze")[10:] == ["3, 2 unfinished", "1,600 to 6,400"]
+    assert next(row for row in rows if len(row) == 12 and row[0] == "maze")[10:] == [
+        "3 (2 unfinished)",
+        "1,600 of 1,600 to 6,400",
+    ]
     assert ["maze: steps", "1600, 6400"] in rows
     assert ["gamma", "0.9, –"] in rows
     assert ["algo", "ppo, trpo"] in rows

@@ -61,7 +61,8 @@ def beside_paper(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
         n, solved = int(row["n"]), NOTHING
         if np.isfinite(row["solved"]):
             solved = f"{int(row['solved'])} of {n} ({row['low']:.0%} to {row['high']:.0%})"
-        n_text = f"{n}, {row['unfinished']} unfinished" if row["unfinished"] else f"{n}"
+        unfinished = "unfinished" if n == 1 else f"{row['unfinished']} unfinished"
+        n_text = f"{n} ({unfinished})" if row["unfinished"] else f"{n}"
         best = bool(np.isfinite(row["paper_best"]) and row["mean"] >= row["paper_best"])
         source = f"#from-{slug(row['task'], row['method'])}"
         rows.append(
@@ -77,7 +78,7 @@ def beside_paper(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
                 number(row["iqm"]),
                 statistics.first_text(row["first"], np.nan_to_num(row["solved"])),
                 n_text,
-                statistics.range_text(row["least_steps"], row["steps"]),
+                statistics.steps_text(row),
             ]
         )
     headings = ["task", "method", "mean", "solved (95 %)", "paper", "its best", "its TRPO", "lowest", "IQM"]
