@@ -99,7 +99,7 @@ def search(
         space = {"setting": tune.grid_search(settings)}
         if any((out / TUNE).glob("experiment_state-*.json")):  # else it was killed before it had begun
             tuner = tune.Tuner.restore(str(out / TUNE), trainable=train, param_space=space, restart_errored=True)
-            ended = [(one.config["setting"], "TERMINATED", one.metrics) for one in tuner.get_results() if _done(one)]
+            ended = [(one.config["setting"], "TERMINATED", one.metrics) for one in _listed(tuner.get_results()) if _done(one)]
             _note(jobs, ended, seeds)
         else:
             halving = ASHAScheduler(
@@ -121,7 +121,7 @@ def search(
             )
         with Board(experiment.title, jobs, min(room, workers or room), console) as board:
             _shown[:] = [board]
-            grid = list(tuner.fit())
+            grid = _listed(tuner.fit())
     if not all(one.error or _done(one) for one in grid):
         return None
     best = best_of(trials[0], settings, [one.metrics or {} for one in grid])
@@ -137,6 +137,11 @@ def search(
 def _folder(trial: Any) -> str:
     """A name for what Tune keeps of a setting; its own has all of the setting in it, which may be too long for a name."""
     return str(trial.trial_id)
+
+
+def _listed(grid: Any) -> list[Any]:
+    """Tune's results, which know their number and no end."""
+    return [grid[index] for index in range(len(grid))]
 
 
 def _done(result: Any) -> bool:
