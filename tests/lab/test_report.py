@@ -191,6 +191,35 @@ def test_runs_of_two_sweeps_whose_trials_share_their_names_are_told_apart(tmp_pa
     assert len(report.runs_shown(runs[1:], scores.replace("beta", "gamma"), colours, [])) == 0  # the name is not alone
 
 
+def test_improvement_is_over_the_same_experiment_and_budgets_that_differ_are_said(tmp_path: Path) -> None:
+    for name, best, steps in (("one", -150.0, 400), ("two", -60.0, 800)):
+        for arm, last in (("none", best - 20), ("rnd", best)):
+            write_trial(tmp_path / name, facts(experiment=name, arm=arm, bonus=arm, steps=steps), curve(-200.0, last))
+    write_trial(tmp_path / "three", facts(experiment="three", arm="icm", bonus="icm", steps=800), curve(-200.0, -100.0))
+    made = report.contents(read_results(tmp_path), [], "Title", "ex2 report")
+    assert {row["name"]: row["mid"] for row in made.charts["improvement"]["rows"]} == {
+        "rnd (one) over none (one)": 1.0,
+        "rnd (two) over none (two)": 1.0,
+        "icm (three) over none (one)": 1.0,
+    }
+    text = "".join(made.main)
+    assert text.count("were trained for different numbers of steps") == 1
+    assert "icm (three) and none (one) were trained for different numbers of steps (maze)." in text
+
+
+def test_tasks_that_are_not_the_papers_have_none_of_its_columns(tmp_path: Path) -> None:
+    for task, solved_at in (("CartPole-v1", None), ("MountainCar-v0", -150.0), ("MountainCarContinuous-v0", 90.0)):
+        for arm, last in (("none", 17.8), ("rnd", 500.0)):
+            write_trial(tmp_path, facts(task=task, arm=arm, bonus=arm, solved_at=solved_at), curve(last))
+    text = report.write_report([tmp_path], tmp_path / "page.html").read_text()
+    headings = ["task", "method", "mean", "solved (95 %)", "lowest", "IQM", "first solved", "seeds", "steps"]
+    assert headings in Tables(text).rows
+    assert "Ours beside" not in text
+    assert "Task by task" in text
+    assert "CartPole-v1 17.8 to 500.0 (the lowest and the highest score of any trial)" in text
+    assert "MountainCarContinuous-v0 0 to 90.0 (nothing and solved)" in text
+
+
 def test_budgets_that_differ_are_not_denied(tmp_path: Path) -> None:
     trials = {"steps": 1_600, "overrides": '{"gamma": 0.9}'}, {"steps": 6_400}, {"steps": 6_400, "algo": "ppo"}
     for seed, changed in enumerate(trials):

@@ -95,21 +95,29 @@ def performance_profile(
 
 
 def scale_of(task: str, scores: Array, solved_at: float | None = None) -> Interval:
-    """What counts as 0 and as 1 of a task, from its scores of all trials.
+    """What counts as 0 and as 1 of a task, from the scores of all trials of it.
 
     >>> scale_of("maze", np.array([-80.0])), scale_of("sparse-maze", np.array([0.3]), 0.9)
     ((-175.6, -69.6), (0.0, 0.9))
     """
+    zero, one, _ = named_scale_of(task, scores, solved_at)
+    return zero, one
+
+
+def named_scale_of(task: str, scores: np.ndarray[Any, Any], solved_at: float | None = None) -> tuple[float, float, str]:
+    """The same, with what the two are in words."""
     paper = TASKS[task].paper if task in TASKS else {}
     known = np.asarray(scores)[np.isfinite(scores)]
     lowest, highest = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     if "none" in paper and max(paper.values()) > paper["none"]:
-        zero, one = paper["none"], max(paper.values())
+        zero, one, words = paper["none"], max(paper.values()), "the paper's TRPO and its best"
+    elif solved_at is not None and np.isfinite(solved_at) and solved_at > 0:
+        zero, one, words = 0.0, float(solved_at), "nothing and solved"
     elif solved_at is not None and np.isfinite(solved_at):
-        zero, one = 0.0 if solved_at > 0 else lowest, float(solved_at)
+        zero, one, words = lowest, float(solved_at), "the lowest score of any trial and solved"
     else:
-        zero, one = lowest, highest
-    return (zero, one) if one > zero else (zero, zero + 1.0)
+        zero, one, words = lowest, highest, "the lowest and the highest score of any trial"
+    return zero, one if one > zero else zero + 1.0, words
 
 
 def methods(table: pd.DataFrame, among: pd.DataFrame | None = None) -> pd.Series:
@@ -157,9 +165,10 @@ def aggregate(strata: dict[str, list[Array]], seed: int = 0) -> pd.DataFrame:
 
 def summarise(scores: pd.DataFrame) -> pd.DataFrame:
     """A row for each task and arm (and experiment): `n` trials that were to have `least_steps` to `steps` and have come to
-    `least_reached` to `reached`, so many of them `unfinished`, which count as far as they came, `solved` with its interval (`low`, `high`), `mean`, `lowest` and interquartile mean `iqm` of the scores, `first` (the median
-    step at which those that ever were solved were so for the first time), the paper's score of this bonus (`paper`), its best
-    and TRPO's (`paper_best`, `paper_none`).
+    `least_reached` to `reached`, so many of them `unfinished`, which count as far as they came; `solved` with its interval
+    (`low`, `high`), `mean`, `lowest` and interquartile mean `iqm` of the scores, `first` (the median step at which those that
+    ever were solved were so for the first time), the paper's score of this bonus (`paper`), its best and TRPO's
+    (`paper_best`, `paper_none`).
     """
     rows = []
     for (experiment, task, arm), own in scores.groupby(["experiment", "task", "arm"], sort=False, dropna=False):
