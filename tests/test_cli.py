@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from ex2.cli import build_parser, main
@@ -51,6 +52,27 @@ def test_budgets_that_differ_are_said_in_one_sentence(run, capsys):
     own, none, rnd = json.loads(printed.out)
     assert (own["steps"], none["steps"], rnd["steps"], rnd["score"]) == (960, 800_000, 960, -170.0)
     assert "This run has 960 steps, the recorded ones of none 800,000: their scores are of different budgets." in printed.err
+
+
+def test_a_run_stands_beside_its_own_recorded_bonus_and_where_there_is_nothing_that_is_said(run, capsys):
+    results, pictures = run.parent / "scores.csv", list[bytes]()
+    for rows in ("maze,none,-150.0\n", "maze,none,-150.0\nmaze,rnd,-100\n", "maze,none,-150.0\nmaze,kernel-exemplar,-70\n"):
+        results.write_text("task,bonus,score\n" + rows)
+        assert main(["plot", str(run), "--beside", str(results)]) == 0
+        pictures.append((run / "plot.png").read_bytes())
+        assert "nothing stands beside" not in capsys.readouterr().out
+    assert pictures[0] == pictures[1] != pictures[2]
+    results.write_text("task,bonus,score\ncheetah,none,0.0\n")
+    assert main(["plot", str(run), "--beside", str(results)]) == 0
+    assert f"{results} holds no score of maze: nothing stands beside the run." in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_warnings_are_sentences(run):
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"device": "cuda"}))
+    done = subprocess.run([sys.executable, "-m", "ex2", "results", str(run)], capture_output=True, text=True)
+    assert done.stderr == f"ex2: The run {run} is of cuda, which is not here: it is opened on the CPU.\n"
 
 
 def test_recorded_trials_without_a_score_are_left_out(run, capsys):

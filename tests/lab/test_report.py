@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -253,7 +256,7 @@ def test_a_film_of_an_episode_that_does_not_end_is_cut(tmp_path: Path, monkeypat
     assert film["frames"] == 13  # every fourth
 
 
-def test_a_run_shows_maps_states_a_film_and_its_settings(tmp_path: Path) -> None:
+def test_a_run_shows_maps_states_a_film_and_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     ex2.train("sparse-maze", steps=6_000, out=folder / "sparse-maze-kernel-exemplar-0", overrides=FEW)
     ex2.train("sparse-maze", "none", steps=6_000, out=folder / "sparse-maze-none-0", overrides=FEW | {"rollout_steps": 200})
@@ -269,8 +272,20 @@ def test_a_run_shows_maps_states_a_film_and_its_settings(tmp_path: Path) -> None
     assert all(picture["alt"] and picture["src"].startswith("data:image/webp") for picture in found.pictures)
     assert ["sparse-maze: rollout_steps", "250", "200"] in found.rows
     (folder / "sparse-maze-kernel-exemplar-0" / SNAPSHOTS).write_bytes(b"no")
-    text = report.write_report([tmp_path / "runs"], tmp_path / "page.html").read_text()
-    assert f"{SNAPSHOTS} cannot be read" in text
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 1
+    assert f"{SNAPSHOTS} cannot be read" in capsys.readouterr().err
+    assert f"{SNAPSHOTS} cannot be read" in (tmp_path / "page.html").read_text()
+
+
+def test_a_film_is_made_without_a_word_of_sound_cards_and_screens(tmp_path: Path) -> None:
+    pytest.importorskip("pygame")
+    ex2.train("CartPole-v1", "none", steps=1_000, out=tmp_path / "run", overrides=FEW)
+    environment = {key: value for key, value in os.environ.items() if key not in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER")}
+    command = [sys.executable, "-m", "ex2", "report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "film-CartPole-v1" in charts_of((tmp_path / "page.html").read_text())
 
 
 def test_colours_are_grey_for_no_bonus(store: Path) -> None:

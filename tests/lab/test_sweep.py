@@ -221,6 +221,16 @@ def test_two_sweeps_of_a_folder_share_the_work_and_one_goes_on_where_the_other_i
     first.communicate()
 
 
+def test_a_death_is_one_sentence_and_json_stays_json(tmp_path: Path) -> None:
+    sweeping = started([*program(tmp_path, 20_000), "--json"])
+    os.kill(wait_for(lambda: trainer_of(tmp_path / "out" / "maze-bonus-3")), signal.SIGKILL)
+    said, errors = sweeping.communicate(timeout=120)
+    assert [row["n"] for row in json.loads(said)] == [1]
+    assert errors.count("its process died at step") == 1
+    assert "raylet" not in errors
+    assert "\x1b" not in errors
+
+
 def ancestors(process: int) -> list[int]:
     """The processes that a process was started by."""
     found = list[int]()

@@ -120,8 +120,8 @@ def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str]
         f"{task} {number(zero)} to {number(one)} ({named})" for task, (zero, one, named) in zip(tasks, scales, strict=True)
     )
     words = (
-        f"Over the tasks that all methods have. Scores are brought to one scale, from 0 to 1: {scale}. Intervals are of 95 %, by "
-        "2,000 stratified resamplings of the seeds."
+        f"Over the tasks that all methods have. Scores are brought to one scale, from 0 to 1: {scale}. Intervals are of 95 %, "
+        "by 2,000 stratified resamplings of the seeds."
     )
     for pair in pairs:
         if pair["apart"]:
