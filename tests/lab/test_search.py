@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from ex2 import UsageError
 from ex2.cluster import connected
 from ex2.lab import progress
 from ex2.lab.experiment import Experiment, experiment_of
-from ex2.lab.results import ASKED, TITLE, read_results
+from ex2.lab.results import ASKED, STORE, TITLE, read_results
 from ex2.lab.search import _jobs, _note, best_of, drawn, search
 from ex2.lab.sweep import sweep
 
@@ -66,6 +70,25 @@ def test_the_best_choice_is_found_and_kept_whatever_becomes_of_others(tmp_path: 
     assert (tmp_path / TITLE).read_text() == "small\n"
     with pytest.raises(UsageError, match=r"holds a search.*--out"):
         sweep(small(), tmp_path, console=console)
+
+
+def test_a_search_that_was_stopped_goes_on_and_shows_it(tmp_path: Path) -> None:
+    values = {"tasks": ["maze"], "bonuses": ["none"], "steps": 16_000, "search": {"algo.gamma": [0.99, 0.995]}}
+    experiment = experiment_of("small", values | {"set": {"num_envs": 4, "rollout_steps": 50, "algo.batch_size": 50}})
+
+    def press() -> None:
+        until = time.monotonic() + 60
+        while not any((tmp_path / STORE).glob("*.parquet")) and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presses = threading.Thread(target=press)
+    presses.start()
+    assert search(experiment, tmp_path, console=Console(file=io.StringIO())) is None
+    presses.join()
+    again = Console(file=io.StringIO(), width=300)
+    assert search(experiment, tmp_path, console=again) is not None
+    assert again.file.getvalue().count("finished, score") == 2
 
 
 @pytest.mark.parametrize(("changed", "words"), [({"workers": 0}, "workers=0"), ({"retries": -2}, "retries=-2")])

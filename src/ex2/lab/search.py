@@ -88,10 +88,7 @@ def search(
             """Shows how the settings stand. Tune saves it beside its results, so it holds nothing."""
 
             def on_step_end(self, iteration: int, trials: Any, **info: Any) -> None:
-                stands = [(trial.config["setting"], trial.status, trial.last_result or {}) for trial in trials]
-                for board in _shown:
-                    _note(board.jobs, stands, seeds)
-                    board()
+                _show(trials, seeds)
 
         gpu = trials[0].gpus if trials[0].device == "cuda" else 0
         given = {"trials": trials, "cores": cores, "store": out / STORE, "commit": commit()}
@@ -158,6 +155,13 @@ def _jobs(trials: Sequence[Trial], settings: Sequence[Mapping[str, Any]], out: P
     config = trials[0].configuration(device="cpu")
     config = replace(config, steps=config.steps * len(trials))
     return [Job(replace(trials[0], overrides=dict(one)), config, out / TUNE, name=_arm(one)) for one in settings]
+
+
+def _show(trials: Sequence[Any], seeds: int) -> None:
+    """Shows how Tune's trials stand. It is not part of the callback, which a search that goes on has as it was saved."""
+    for board in _shown:
+        _note(board.jobs, [(trial.config["setting"], trial.status, trial.last_result or {}) for trial in trials], seeds)
+        board()
 
 
 def _note(jobs: Sequence[Job], stands: Iterable[tuple[Mapping[str, Any], str, Mapping[str, Any]]], seeds: int) -> None:
