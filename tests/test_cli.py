@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,8 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 
 from ex2.cli import build_parser, main
+from ex2.tables import show
 
 SMALL = ["--set", "num_envs=4", "--set", "rollout_steps=60", "--set", "algo.batch_size=60"]
 FEW = ["--set", "bonus.min_replay=300"]
@@ -50,6 +54,27 @@ def test_budgets_that_differ_are_said_in_one_sentence(run, capsys):
     assert "This run has 960 steps, the recorded ones of none 800,000: their scores are of different budgets." in printed.err
 
 
+def test_a_run_stands_beside_its_own_recorded_bonus_and_where_there_is_nothing_that_is_said(run, capsys):
+    results, pictures = run.parent / "scores.csv", list[bytes]()
+    for rows in ("maze,none,-150.0\n", "maze,none,-150.0\nmaze,rnd,-100\n", "maze,none,-150.0\nmaze,kernel-exemplar,-70\n"):
+        results.write_text("task,bonus,score\n" + rows)
+        assert main(["plot", str(run), "--beside", str(results)]) == 0
+        pictures.append((run / "plot.png").read_bytes())
+        assert "nothing stands beside" not in capsys.readouterr().out
+    assert pictures[0] == pictures[1] != pictures[2]
+    results.write_text("task,bonus,score\ncheetah,none,0.0\n")
+    assert main(["plot", str(run), "--beside", str(results)]) == 0
+    assert f"{results} holds no score of maze: nothing stands beside the run." in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_warnings_are_sentences(run):
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"device": "cuda"}))
+    done = subprocess.run([sys.executable, "-m", "ex2", "results", str(run)], capture_output=True, text=True)
+    assert done.stderr == f"ex2: The run {run} is of cuda, which is not here: it is opened on the CPU.\n"
+
+
 def test_recorded_trials_without_a_score_are_left_out(run, capsys):
     results = run.parent / "scores.csv"
     rows = ["maze,none,none,960,-150.0", "maze,none,none,960,", "maze,none,none,960,nan", "maze,rnd,rnd,960,"]
@@ -66,11 +91,39 @@ def test_budgets_of_results_are_a_range_and_unfinished_trials_are_counted(tmp_pa
     (tmp_path / "scores.csv").write_text("\n".join([header, *rows]) + "\n")
     assert main(["results", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "1,600 to 6,400" in printed
-    assert "0 of 2 (0 to 84 %), 1 unfinished" in printed
+    assert "1,600 of 1,600 to 6,400" in printed
+    assert "0 of 2 (0 to 84 %), 1 of them unfinished" in printed
     assert main(["results", str(tmp_path), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["steps"], row["least_steps"], row["unfinished"]) == (6400, 1600, 1)
+    assert (row["steps"], row["least_steps"], row["reached"], row["unfinished"]) == (6400, 1600, 1600, 1)
+
+
+def test_results_of_several_experiments_are_told_apart(tmp_path, capsys):
+    header = "experiment,task,arm,bonus,algo,preset,seed,steps,overrides,solved_at,commit,command,"
+    header += "step,score,first,seconds,bonus_share"
+    rows = [f"{name},maze,none,none,trpo,default,0,800000,{{}},-70,,,800000,-100,,1,0" for name in ("one", "two")]
+    (tmp_path / "scores.csv").write_text("\n".join([header, *rows[:1]]) + "\n")
+    assert main(["results", str(tmp_path)]) == 0
+    assert "experiment" not in capsys.readouterr().out
+    (tmp_path / "scores.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert main(["results", str(tmp_path)]) == 0
+    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [
+        ["experiment", "task", "arm"],
+        ["one", "maze", "none"],
+        ["two", "maze", "none"],
+    ]
+    assert main(["results", str(tmp_path), "--json"]) == 0
+    assert [row["experiment"] for row in json.loads(capsys.readouterr().out)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("steps", [5_000_000, "200,704 to 5,000,000 of 5,000,000"])
+def test_numbers_of_a_table_are_whole_on_a_narrow_screen(steps):
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    row = {"task": "MiniGrid-MultiRoom-N4-S5-v1", "arm": "kernel-exemplar", "steps": steps, "mean": -1234.56, "first": 850_000}
+    show(console, [row], "title")
+    shown = console.file.getvalue()
+    assert all(number in shown for number in ("5,000,000", "-1234.6", "850,000"))
+    assert "…" not in shown
 
 
 def test_tables_are_plain_where_they_are_piped_and_json_where_it_is_asked_for(run, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; what the user got wrong is one sentence on standard error and exit status 2."""
     options = build_parser().parse_args(arguments)
+    before, warnings.formatwarning = warnings.formatwarning, sentence
     try:
         return options.command(options) or 0
     except UsageError as error:
@@ -43,6 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ex2: stopped at once; the last checkpoint, if there is one, is as it was.", file=sys.stderr)
         return 130
+    finally:
+        warnings.formatwarning = before
+
+
+def sentence(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning as a line on standard error: of ours the words alone, of others with the place that they come from."""
+    return f"ex2: {message}\n" if category is UserWarning else f"{category.__name__}: {message} ({filename}:{lineno})\n"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -145,7 +154,10 @@ def build_parser() -> argparse.ArgumentParser:
     plot.add_argument("run", type=Path, nargs="+", help="the run's folder, or those of several")
     plot.add_argument("--out", type=Path, help="the picture (default: plot.png, or compare.png, in the first run's folder)")
     plot.add_argument(
-        "--beside", type=Path, metavar="RESULTS", help="recorded results to compare with, such as results/default"
+        "--beside",
+        type=Path,
+        metavar="RESULTS",
+        help="recorded results to compare with, such as results/default; none and the run's own bonus are drawn",
     )
     as_json(plot)
 

@@ -19,7 +19,12 @@ from ex2.tasks.cores import cores
 
 PATIENCE = 10.0  # seconds in which a cluster must answer; Ray itself would try for minutes
 SMALL_STORE = 100 * 2**20  # bytes of Ray's object store, for those who hand over sentences, and whose results are files
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^A worker died or was killed",  # who uses Ray here says it in a sentence
+    "RAY_COLOR_PREFIX": "0",
+}
 
 
 class Session:

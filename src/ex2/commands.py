@@ -159,7 +159,8 @@ def plot(options: argparse.Namespace) -> int:
     run = ex2.Run(options.run[0])
     config = run.config
     recorded = recorded_scores(options.beside, config.task) if options.beside else {}
-    target = run_figure(options.run[0], options.out, {name: row.mean for name, row in recorded.items() if name == "none"})
+    drawn = {name: row.mean for name, row in recorded.items() if name in ("none", config.bonus)}
+    target = run_figure(options.run[0], options.out, drawn)
     if recorded or options.json:
         history, paper = run.history(), find_task(config.task).paper
         steps, score = (int(history["step"][-1]), float(history["score"][-1])) if "score" in history else (0, np.nan)
@@ -183,6 +184,8 @@ def plot(options: argparse.Namespace) -> int:
         show(console, rows, f"{config.task}: mean return of the last 20 episodes", options.json)
         if differ := differing_budgets(steps, recorded):
             _say(differ, options.json)
+    if options.beside and not recorded:
+        _say(f"{options.beside} holds no score of {config.task}: nothing stands beside the run.", options.json)
     _say(f"The picture is {target}.", options.json)
     return 0
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 Row = Mapping[str, Any]
+RANGE = r"[\d,]+( (to|of) [\d,]+)+"
 
 
 def show(console: Console, rows: Sequence[Row], title: str = "", as_json: bool = False) -> None:
@@ -27,7 +30,7 @@ def show(console: Console, rows: Sequence[Row], title: str = "", as_json: bool =
     if as_json:
         console.file.write(json.dumps([{key: _finite(value) for key, value in row.items()} for row in rows]) + "\n")
     elif console.is_terminal:
-        console.print(_drawn(rows, title))
+        console.print(_drawn(rows, title, console.width))
     else:
         console.file.write(_plain(rows))
 
@@ -50,16 +53,23 @@ def _cell(value: Any, thousands: str = "") -> str:
 
 
 def _numeric(rows: Sequence[Row], key: str) -> bool:
-    """Whether a column holds numbers, which end at the right."""
-    return any(isinstance(row[key], int | float) for row in rows)
+    """Whether a column holds numbers, or ranges of them, which end at the right."""
+    return any(isinstance(row[key], int | float) or re.fullmatch(RANGE, str(row[key])) for row in rows)
 
 
-def _drawn(rows: Sequence[Row], title: str) -> Table:
+def _drawn(rows: Sequence[Row], title: str, width: int) -> Table:
+    """A table; where the screen is too narrow for it, it has no lines, words go over several rows, and numbers never."""
+    keys = list(rows[0]) if rows else []
+    numeric = [_numeric(rows, key) for key in keys]
+    cells = [[_cell(row[key], ",") for key in keys] for row in rows]
     table = Table(title=escape(title) or None)
-    for key in rows[0] if rows else ():
-        table.add_column(escape(key), justify="right" if _numeric(rows, key) else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_cell(value, ",")) for value in row.values()))
+    if sum(max(map(len, column)) + 3 for column in zip(keys, *cells, strict=True)) >= width:
+        table = Table(title=escape(title) or None, box=SIMPLE_HEAD, show_edge=False, padding=0)
+        cells = [[re.sub(" (to|of) ", r" \1\n", cell) if re.fullmatch(RANGE, cell) else cell for cell in row] for row in cells]
+    for key, whole in zip(keys, numeric, strict=True):
+        table.add_column(escape(key), justify="right" if whole else "left", overflow="fold", no_wrap=whole)
+    for row in cells:
+        table.add_row(*map(escape, row))
     return table
 
 

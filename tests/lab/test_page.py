@@ -51,6 +51,25 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_report([folder / "runs", folder / "store"], folder / "page.html").as_uri()
 
 
+COLUMN = """(() => { const canvas = document.querySelector('[data-chart=curves-maze] canvas'), ctx = canvas.getContext('2d');
+    const data = ctx.getImageData(Math.round(canvas.width * 0.53), 0, 1, canvas.height).data; let lines = 0, inside = false;
+    for (let i = 0; i < data.length; i += 4) {
+      const drawn = data[i + 2] - data[i] > 60 && data[i + 3] > 85; lines += drawn && !inside; inside = drawn;
+    }
+    return lines; })()"""
+
+
+def test_each_of_ten_seeds_can_be_seen(browser: Browser, tmp_path: Path) -> None:
+    for seed in range(10):
+        write_trial(tmp_path, facts(seed, arm="rnd", bonus="rnd"), curve(*[-200.0 + 14 * seed] * 50))
+    browser.resize(1100, 900)
+    browser.prefer("light")
+    browser.open(write_report([tmp_path], tmp_path / "page.html").as_uri())
+    browser.run("document.querySelector('[data-chart=curves-maze]').scrollIntoView()")
+    browser.wait("document.querySelector('[data-chart=curves-maze] canvas') !== null")
+    assert browser.run(COLUMN) >= 10  # with their median; the lowest lies on the axis
+
+
 @pytest.fixture
 def opened(browser: Browser, address: str) -> Browser:
     browser.errors.clear()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from ex2 import UsageError
 from ex2.cli import main
 from ex2.lab import charts, pictures, report
 from ex2.lab.page import bytes_of, packed, page
-from ex2.lab.results import FACTS, read_results, write_csv, write_trial
+from ex2.lab.results import FACTS, TITLE, read_results, write_csv, write_trial
 from ex2.training.run import Run
 from ex2.training.snapshots import SNAPSHOTS
 
@@ -139,6 +142,11 @@ def test_problems_are_shown(store: Path, tmp_path: Path) -> None:
     assert "cut.parquet cannot be read" in text
 
 
+def test_a_title_in_another_encoding_is_a_title(store: Path, tmp_path: Path) -> None:
+    (store / TITLE).write_bytes("Bögen".encode("latin-1"))
+    assert "<h1>B\N{REPLACEMENT CHARACTER}gen</h1>" in report.write_report([store], tmp_path / "page.html").read_text()
+
+
 def test_without_runs_it_says_what_is_missing_and_without_curves_too(store: Path, tmp_path: Path) -> None:
     write_csv(tmp_path / "csv", read_results(store))
     (tmp_path / "csv" / "curves.csv").unlink()
@@ -186,12 +194,44 @@ def test_runs_of_two_sweeps_whose_trials_share_their_names_are_told_apart(tmp_pa
     assert len(report.runs_shown(runs[1:], scores.replace("beta", "gamma"), colours, [])) == 0  # the name is not alone
 
 
+def test_improvement_is_over_the_same_experiment_and_budgets_that_differ_are_said(tmp_path: Path) -> None:
+    for name, best, steps in (("one", -150.0, 400), ("two", -60.0, 800)):
+        for arm, last in (("none", best - 20), ("rnd", best)):
+            write_trial(tmp_path / name, facts(experiment=name, arm=arm, bonus=arm, steps=steps), curve(-200.0, last))
+    write_trial(tmp_path / "three", facts(experiment="three", arm="icm", bonus="icm", steps=800), curve(-200.0, -100.0))
+    made = report.contents(read_results(tmp_path), [], "Title", "ex2 report")
+    assert {row["name"]: row["mid"] for row in made.charts["improvement"]["rows"]} == {
+        "rnd (one) over none (one)": 1.0,
+        "rnd (two) over none (two)": 1.0,
+        "icm (three) over none (one)": 1.0,
+    }
+    text = "".join(made.main)
+    assert text.count("were trained for different numbers of steps") == 1
+    assert "icm (three) and none (one) were trained for different numbers of steps (maze)." in text
+
+
+def test_tasks_that_are_not_the_papers_have_none_of_its_columns(tmp_path: Path) -> None:
+    for task, solved_at in (("CartPole-v1", None), ("MountainCar-v0", -150.0), ("MountainCarContinuous-v0", 90.0)):
+        for arm, last in (("none", 17.8), ("rnd", 500.0)):
+            write_trial(tmp_path, facts(task=task, arm=arm, bonus=arm, solved_at=solved_at), curve(last))
+    text = report.write_report([tmp_path], tmp_path / "page.html").read_text()
+    headings = ["task", "method", "mean", "solved (95 %)", "lowest", "IQM", "first solved", "seeds", "steps"]
+    assert headings in Tables(text).rows
+    assert "Ours beside" not in text
+    assert "Task by task" in text
+    assert "CartPole-v1 17.8 to 500.0 (the lowest and the highest score of any trial)" in text
+    assert "MountainCarContinuous-v0 0 to 90.0 (nothing and solved)" in text
+
+
 def test_budgets_that_differ_are_not_denied(tmp_path: Path) -> None:
     trials = {"steps": 1_600, "overrides": '{"gamma": 0.9}'}, {"steps": 6_400}, {"steps": 6_400, "algo": "ppo"}
     for seed, changed in enumerate(trials):
         write_trial(tmp_path, facts(seed, **changed), curve(*[-100.0] * 16))
     rows = Tables(report.write_report([tmp_path], tmp_path / "page.html").read_text()).rows
-    assert next(row for row in rows if len(row) == 12 and row[0] == "maze")[10:] == ["3, 2 unfinished", "1,600 to 6,400"]
+    assert next(row for row in rows if len(row) == 12 and row[0] == "maze")[10:] == [
+        "3 (2 unfinished)",
+        "1,600 of 1,600 to 6,400",
+    ]
     assert ["maze: steps", "1600, 6400"] in rows
     assert ["gamma", "0.9, –"] in rows
     assert ["algo", "ppo, trpo"] in rows
@@ -216,7 +256,7 @@ def test_a_film_of_an_episode_that_does_not_end_is_cut(tmp_path: Path, monkeypat
     assert film["frames"] == 13  # every fourth
 
 
-def test_a_run_shows_maps_states_a_film_and_its_settings(tmp_path: Path) -> None:
+def test_a_run_shows_maps_states_a_film_and_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     ex2.train("sparse-maze", steps=6_000, out=folder / "sparse-maze-kernel-exemplar-0", overrides=FEW)
     ex2.train("sparse-maze", "none", steps=6_000, out=folder / "sparse-maze-none-0", overrides=FEW | {"rollout_steps": 200})
@@ -232,8 +272,20 @@ def test_a_run_shows_maps_states_a_film_and_its_settings(tmp_path: Path) -> None
     assert all(picture["alt"] and picture["src"].startswith("data:image/webp") for picture in found.pictures)
     assert ["sparse-maze: rollout_steps", "250", "200"] in found.rows
     (folder / "sparse-maze-kernel-exemplar-0" / SNAPSHOTS).write_bytes(b"no")
-    text = report.write_report([tmp_path / "runs"], tmp_path / "page.html").read_text()
-    assert f"{SNAPSHOTS} cannot be read" in text
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 1
+    assert f"{SNAPSHOTS} cannot be read" in capsys.readouterr().err
+    assert f"{SNAPSHOTS} cannot be read" in (tmp_path / "page.html").read_text()
+
+
+def test_a_film_is_made_without_a_word_of_sound_cards_and_screens(tmp_path: Path) -> None:
+    pytest.importorskip("pygame")
+    ex2.train("CartPole-v1", "none", steps=1_000, out=tmp_path / "run", overrides=FEW)
+    environment = {key: value for key, value in os.environ.items() if key not in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER")}
+    command = [sys.executable, "-m", "ex2", "report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "film-CartPole-v1" in charts_of((tmp_path / "page.html").read_text())
 
 
 def test_colours_are_grey_for_no_bonus(store: Path) -> None:

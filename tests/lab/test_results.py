@@ -11,6 +11,7 @@ import pytest
 
 import ex2
 from ex2 import UsageError
+from ex2.cli import main
 from ex2.commit import commit
 from ex2.lab.results import SCORES, read_results, write_csv, write_trial
 
@@ -84,6 +85,15 @@ def test_damaged_files_are_named_and_left_out(tmp_path: Path) -> None:
     assert len(results.problems) == 3
     for name in ("cut.parquet", "noise.parquet", "strange.parquet"):
         assert sum(name in problem for problem in results.problems) == 1
+
+
+def test_what_is_saved_of_damaged_files_alone_has_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "cut.parquet").write_bytes(b"PAR1")
+    assert main(["results", str(tmp_path / "bad"), "--save", str(tmp_path / "saved")]) == 1
+    assert main(["results", str(tmp_path / "saved")]) == 1
+    assert main(["report", str(tmp_path / "saved"), "--out", str(tmp_path / "page.html")]) == 2
+    assert capsys.readouterr().err.count("scores.csv cannot be read and is left out (it has no rows)") == 2
 
 
 def test_a_run_is_a_result_too(tmp_path: Path) -> None:

@@ -221,6 +221,16 @@ def test_two_sweeps_of_a_folder_share_the_work_and_one_goes_on_where_the_other_i
     first.communicate()
 
 
+def test_a_death_is_one_sentence_and_json_stays_json(tmp_path: Path) -> None:
+    sweeping = started([*program(tmp_path, 20_000), "--json"])
+    os.kill(wait_for(lambda: trainer_of(tmp_path / "out" / "maze-bonus-3")), signal.SIGKILL)
+    said, errors = sweeping.communicate(timeout=120)
+    assert [row["n"] for row in json.loads(said)] == [1]
+    assert errors.count("its process died at step") == 1
+    assert "raylet" not in errors
+    assert "\x1b" not in errors
+
+
 def ancestors(process: int) -> list[int]:
     """The processes that a process was started by."""
     found = list[int]()
@@ -316,6 +326,13 @@ def test_an_experiment_that_is_a_command_is_run(tmp_path: Path, capfd: pytest.Ca
     (tmp_path / "figure.toml").write_text("title = 'A figure'\ncommand = 'echo drawn; exit 3'\n")
     assert main(["sweep", str(tmp_path / "figure.toml")]) == 3
     assert "drawn" in capfd.readouterr().out
+
+
+def test_a_command_has_the_python_that_runs_it(tmp_path: Path, monkeypatch, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "figure.toml").write_text("command = 'python -c \"import sys; print(sys.prefix)\"'\n")
+    monkeypatch.setenv("PATH", os.defpath)  # the environment is not activated
+    assert main(["sweep", str(tmp_path / "figure.toml")]) == 0
+    assert capfd.readouterr().out.strip() == sys.prefix
 
 
 def test_results_are_printed_and_saved(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -108,29 +109,36 @@ def aggregate_rows(found: pd.DataFrame, colours: dict[str, str]) -> dict[str, An
     return _rows(rows, [], "normalised score", with_zero=True)
 
 
-def pairs_of(strata: dict[str, list[Array]], scores: pd.DataFrame, seed: int) -> list[dict[str, Any]]:
-    """Each method over the one without a bonus, or over the first where all have one."""
-    plain = [method for method in strata if (scores.loc[scores["method"] == method, "bonus"] == "none").all()]
-    other = (plain or list(strata))[0]
+def pairs_of(strata: dict[str, list[Array]], scores: pd.DataFrame, tasks: Sequence[str], seed: int) -> list[dict[str, Any]]:
+    """Each method over the one without a bonus, of its own experiment where that has one, or over the first where all have a
+    bonus. `apart`: the tasks on which the two were to have different numbers of steps."""
+    own = {method: scores[scores["method"] == method] for method in strata}
+    plain = [method for method in strata if (own[method]["bonus"] == "none").all()]
     pairs = []
     for method in strata:
+        beside = [one for one in plain if set(own[one]["experiment"]) == set(own[method]["experiment"])]
+        other = (beside or plain or list(strata))[0]
         if method != other:
             share = statistics.probability_of_improvement(strata[method], strata[other])
             low, high = statistics.improvement_interval(strata[method], strata[other], seed)
-            pairs.append({"method": method, "other": other, "share": share, "low": low, "high": high})
+            steps = [own[one].groupby("task")["steps"].agg(set) for one in (method, other)]
+            apart = [task for task in tasks if steps[0][task] != steps[1][task]]
+            pairs.append({"method": method, "other": other, "share": share, "low": low, "high": high, "apart": apart})
     return pairs
 
 
 def improvement_rows(pairs: list[dict[str, Any]], colours: dict[str, str]) -> dict[str, Any]:
+    others = {pair["other"] for pair in pairs}
+    beside = f" than {' '.join(others)}" if len(others) == 1 else ""
     rows = [
-        {"name": pair["method"], "colour": colours[pair["method"]], "points": [], "seeds": []}
+        {"name": pair["method"] if beside else f"{pair['method']} over {pair['other']}"}
+        | {"colour": colours[pair["method"]], "points": [], "seeds": []}
         | {"mid": pair["share"], "low": pair["low"], "high": pair["high"]}
         | {"text": f"{pair['share']:.0%} ({pair['low']:.0%} to {pair['high']:.0%})"}
         for pair in pairs
     ]
-    return _rows(
-        rows, [{"at": 0.5, "name": "as good as"}], f"probability of a better score than {pairs[0]['other'] if pairs else ''}"
-    ) | {"low": 0.0, "high": 1.0}
+    drawn = _rows(rows, [{"at": 0.5, "name": "as good as"}], f"probability of a better score{beside}")
+    return drawn | {"low": 0.0, "high": 1.0}
 
 
 def profile(strata: dict[str, list[Array]], colours: dict[str, str], seed: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,13 +18,16 @@ from ex2.lab.experiment import Experiment, read_experiment
 from ex2.lab.progress import Job
 from ex2.lab.results import STORE, Results, read_results, write_csv
 from ex2.lab.search import search
-from ex2.lab.statistics import range_text, summarise
+from ex2.lab.statistics import many, steps_text, summarise
 from ex2.lab.sweep import sweep
 from ex2.lab.trial import FAILED, STOPPED
 from ex2.tables import show
 
 TITLE = "mean return of the last 20 episodes"
-SHOWN = ("task", "arm", "steps", "least_steps", "n", "unfinished", "solved", "low", "high", "mean", "iqm", "lowest", "first")
+SHOWN = (
+    *("experiment", "task", "arm", "steps", "least_steps", "reached", "least_reached", "n", "unfinished"),
+    *("solved", "low", "high", "mean", "iqm", "lowest", "first"),
+)
 STOPPED_WORDS = "Stopped and saved. The same command goes on where it was."
 
 
@@ -35,7 +39,7 @@ def sweep_command(options: argparse.Namespace, console: Console) -> int:
     if options.dry_run:
         return _list(experiment, options.json, console)
     if experiment.command:
-        return subprocess.run(experiment.command, shell=True).returncode
+        return _run(experiment.command)
     out = options.out or Path("runs") / experiment.name
     aside = Console(stderr=True) if options.json else console
     how = {"address": options.address, "workers": options.workers, "retries": options.retries, "console": aside}
@@ -59,6 +63,12 @@ def sweep_command(options: argparse.Namespace, console: Console) -> int:
     return status
 
 
+def _run(command: str) -> int:
+    """Runs a line of a shell in which `python` is the one that runs this, whether or not its environment is activated."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return subprocess.run(command, shell=True, env=os.environ | {"PATH": folders}).returncode
+
+
 def results_command(options: argparse.Namespace, console: Console) -> int:
     """Prints results from wherever they are, and saves them as CSV; 1 if something could not be read."""
     results = read_results(*options.paths)
@@ -79,24 +89,30 @@ def _print(results: Results, as_json: bool, console: Console) -> None:
         print(f"ex2: {problem}", file=sys.stderr)
     table = summarise(results.scores)[list(SHOWN)].astype({"solved": "Int64", "first": "Int64"})
     rows: list[dict[str, Any]] = table.astype(object).where(table.notna(), None).to_dict("records")
-    show(console, rows if as_json else [_in_words(row) for row in rows], TITLE, as_json)
+    several = table["experiment"].nunique() > 1
+    show(console, rows if as_json else [_in_words(row, several) for row in rows], TITLE, as_json)
 
 
-def _in_words(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with what is solved in one cell, and a range of steps where trials have not all as many.
+def _in_words(row: dict[str, Any], several: bool = False) -> dict[str, Any]:
+    """A row with what is solved in one cell, and a range of steps where trials have not all as many; its experiment where there
+    are `several`.
 
-    >>> row = {"steps": 400, "least_steps": 400, "n": 10, "unfinished": 0, "solved": 9, "low": 0.555, "high": 0.9975}
+    >>> row = {"steps": 400, "least_steps": 400, "reached": 400, "least_reached": 90, "n": 10, "unfinished": 0}
+    >>> row |= {"solved": 9, "low": 0.555, "high": 0.9975}
     >>> _in_words(row)
     {'steps': 400, 'solved (95 %)': '9 of 10 (56 to 100 %)'}
-    >>> _in_words(row | {"least_steps": 100, "unfinished": 2})
-    {'steps': '100 to 400', 'solved (95 %)': '9 of 10 (56 to 100 %), 2 unfinished'}
+    >>> _in_words(row | {"unfinished": 2})
+    {'steps': '90 to 400 of 400', 'solved (95 %)': '9 of 10 (56 to 100 %), 2 of them unfinished'}
+    >>> _in_words(row | {"n": 1, "solved": None, "unfinished": 1})["solved (95 %)"]
+    '1 trial (unfinished)'
     """
-    solved, low, high, count = (row[name] for name in ("solved", "low", "high", "n"))
-    words = f"{count} trials" if solved is None else f"{solved:.0f} of {count} ({100 * low:.0f} to {100 * high:.0f} %)"
-    words += f", {row['unfinished']} unfinished" if row["unfinished"] else ""
-    least, most = row["least_steps"], row["steps"]
-    kept = {key: value for key, value in row.items() if key not in ("solved", "low", "high", "least_steps", "unfinished")}
-    kept |= {"n": words, "steps": most if least == most else range_text(least, most)}
+    solved, low, high, count, unfinished = (row[name] for name in ("solved", "low", "high", "n", "unfinished"))
+    words = f"{solved} of {count} ({100 * low:.0f} to {100 * high:.0f} %)" if solved is not None else many(count, "trial")
+    words += "" if not unfinished else " (unfinished)" if count == 1 else f", {unfinished} of them unfinished"
+    steps = steps_text(row) if unfinished or row["least_steps"] < row["steps"] else row["steps"]
+    left_out = ("solved", "low", "high", "least_steps", "reached", "least_reached", "unfinished")
+    kept = {key: value for key, value in row.items() if key not in (*left_out, *(() if several else ("experiment",)))}
+    kept |= {"n": words, "steps": steps}
     return {"solved (95 %)" if key == "n" else key: value for key, value in kept.items()}
 
 

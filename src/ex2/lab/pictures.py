@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,8 @@ FRAMES, SMALL = 72, 176  # of a film, and how many pixels wide one is at the mos
 COLUMNS = 8  # of frames in the one picture that holds a film
 FILM_SECONDS = 6.0
 FILM_STEPS = 5_000  # of an episode at the most: some do not end
+SILENT = {"SDL_AUDIODRIVER": "dummy", "SDL_VIDEODRIVER": "dummy"}
+"""What keeps pygame, which draws some tasks, from looking for a sound card and a screen, and from complaining of none."""
 MOST_FRAMES = 300  # that are held while it is played
 
 
@@ -122,6 +125,8 @@ def extremes_of(run: Run, seed: int = 0) -> Html | None:
 
 def film_of(run: Run, seed: int = 0) -> dict[str, Any] | None:
     """An episode of a run's agent, or its first FILM_STEPS, all frames in one picture; None where the task cannot be drawn."""
+    for name, value in SILENT.items():
+        os.environ.setdefault(name, value)
     loaded, generator = run.load(), torch.Generator().manual_seed(seed)
     frames, steps, every = list[Image.Image](), 0, 1
 

@@ -52,6 +52,11 @@ class Job:
     """When its files were written last, before it was handed to Ray, ..."""
     since: float = 0.0
     """... and when that was."""
+    name: str = ""
+    """What it is called where it is shown; by default as its trial."""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.trial.name
 
     def hand_over(self) -> None:
         """Notes what is there, before another process begins to change it."""
@@ -107,12 +112,20 @@ def spoken(seconds: float) -> str:
     return f"{seconds:.0f} s" if minutes < 1 else f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def times(count: int) -> str:
+    """
+    >>> times(1), times(2)
+    ('once', '2 times')
+    """
+    return "once" if count == 1 else f"{count} times"
+
+
 class Board:
     """Shows jobs; a context manager that is called again and again."""
 
     def __init__(self, title: str, jobs: Sequence[Job], at_once: int, console: Console) -> None:
         self.title, self.jobs, self.at_once, self.console = title, jobs, at_once, console
-        self._said = {job.trial.name: job.state for job in jobs}
+        self._said = [job.state for job in jobs]
         self._looked, self._printed = 0.0, time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
@@ -127,13 +140,13 @@ class Board:
     def __call__(self) -> None:
         """Looks at the runs, and shows what has changed."""
         now = time.monotonic()
-        for job in self.jobs:
-            if job.state != self._said[job.trial.name]:
-                self._said[job.trial.name] = job.state
+        for place, job in enumerate(self.jobs):
+            if job.state != self._said[place]:
+                self._said[place] = job.state
                 if job.state not in (WAITING, RUNNING):
                     job.look()
                     if job.state != STOPPED or job.step:  # of those that had not begun there is nothing to say
-                        self.say(f"{job.trial.name}: {self._ended(job)}; {self.summary()}")
+                        self.say(f"{job.name}: {self._ended(job)}; {self.summary()}")
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
@@ -144,7 +157,7 @@ class Board:
             self._live.update(Group(self._table(), Text(self.summary())), refresh=True)
         elif now - self._printed > PLAIN_SECONDS:
             self._printed = now
-            going = [f"{job.trial.name} {job.step / job.config.steps:.0%}" for job in self.jobs if job.state == RUNNING]
+            going = [f"{job.name} {job.step / job.config.steps:.0%}" for job in self.jobs if job.state == RUNNING]
             self.say(": ".join([self.summary(), *([", ".join(going)] if going else [])]))
 
     def say(self, words: str) -> None:
@@ -166,17 +179,20 @@ class Board:
     def _table(self) -> Table:
         """As many trials as the screen holds, those that run first."""
         table = Table(title=self.title)
-        for heading in ("trial", "state", "progress", "score", "steps/s", "left"):
-            table.add_column(heading, justify="left" if heading in ("trial", "state") else "right", no_wrap=True)
+        for heading in ("trial", "state"):
+            table.add_column(heading)  # which are cut where the screen is narrow, ...
+        for heading in ("progress", "score", "steps/s", "left"):
+            table.add_column(heading, justify="right", no_wrap=True)  # ... and numbers never
         rows = sorted(self.jobs, key=lambda job: ORDER.index(job.state))
         space = max(self.console.height - 7, 3)
         for job in rows[:space]:
             running = job.state == RUNNING
             left = (job.config.steps - job.step) / job.speed if running and job.speed > 0 else math.nan
-            state = job.state + (f", died {job.deaths} times" if job.deaths else "")
+            state = job.state + (f", died {times(job.deaths)}" if job.deaths else "")
+            words = [Text(word, no_wrap=True, overflow="ellipsis") for word in (job.name, state)]
             cells = [f"{min(job.step / job.config.steps, 1):.0%}", number(job.score)]
             cells += [f"{job.speed:,.0f}" if running and job.speed > 0 else "-", spoken(left)]
-            table.add_row(job.trial.name, state, *cells, style="" if running else "dim" if job.state == FINISHED else None)
+            table.add_row(*words, *cells, style="" if running else "dim" if job.state == FINISHED else None)
         if len(rows) > space:
             table.add_row(f"and {len(rows) - space} more", *[""] * 5, style="dim")
         return table

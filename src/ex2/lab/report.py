@@ -34,6 +34,8 @@ class Content:
     title: str
     main: list[Html] = field(default_factory=list)
     charts: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """A sentence for each thing that was left out."""
 
 
 def write_report(
@@ -43,7 +45,7 @@ def write_report(
     seed: int = 0,
     problems: list[str] | None = None,
 ) -> Path:
-    """Reads results, and the runs that are there, and writes the page; what could not be read is added to `problems`."""
+    """Reads results, and the runs that are there, and writes the page; what it says was left out is added to `problems`."""
     out, results = Path(out), read_results(*paths)
     if results.scores.empty:
         raise UsageError(f"No result can be read: {' '.join(results.problems)}")
@@ -56,14 +58,14 @@ def write_report(
     except OSError as error:
         raise UsageError(f"The page {out} cannot be written ({error.strerror}): choose another --out.") from None
     if problems is not None:
-        problems += results.problems
+        problems += made.problems
     return out
 
 
 def title_of(results: Results, paths: Sequence[str | Path] = ()) -> str:
     """What a sweep says that its experiment is called, or the names of all experiments."""
     if len(paths) == 1 and (path := Path(paths[0]) / TITLE).exists():
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     names = [name for name in results.scores["experiment"].dropna().unique() if name]
     return " and ".join(map(str, names[:3])) or "Results"
 
@@ -114,7 +116,8 @@ def contents(
         sections.sources(scores),
         _footer(command),
     ]
-    listed = element("ul", *(element("li", problem) for problem in dict.fromkeys(problems)))
+    made.problems += dict.fromkeys(problems)
+    listed = element("ul", *(element("li", problem) for problem in made.problems))
     told = element("div", element("h2", "Left out"), listed, class_="problems", role="note") if problems else ""
     made.main.insert(place, element("div", told, data_part="problems"))
     return made

@@ -46,7 +46,9 @@ UNTOLD = ("task", "bonus", "algo", "preset", "seed", "steps", "device", "threads
 FACTS = "trial.json"
 """In a run's folder: what the experiment says that it belongs to."""
 TITLE = "title.txt"
-"""In a sweep's folder: what its experiment is called."""
+"""In the folder of a sweep or a search: what its experiment is called."""
+ASKED = "search.json"
+"""In a search's folder: the settings that it tries."""
 STORE = "results"
 """The folder beside a sweep's runs that finished trials are written to."""
 WHOLE, NUMBERS = ("seed", "steps", "step"), ("solved_at", "score", "first", "seconds", "bonus_share")
@@ -203,6 +205,8 @@ def _read(source: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         return _of_curve(pd.read_parquet(source))
     if source.name == "scores.csv":
         scores = _typed(pd.read_csv(source, dtype={"commit": str, "arm": str}), SCORES)
+        if scores.empty:
+            raise UsageError("it has no rows")
         curves = source.with_name("curves.csv")
         none = scores[list(CURVE)].iloc[:0]
         return scores, _typed(pd.read_csv(curves, dtype={"arm": str}), CURVE) if curves.exists() else none

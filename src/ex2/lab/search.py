@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,11 @@ from rich.console import Console
 from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores
 from ex2.commit import commit
 from ex2.errors import UsageError, missing_extra
-from ex2.lab.experiment import Experiment, Trial, set_words
-from ex2.lab.results import STORE, facts_of_trial, write_trial
-from ex2.lab.sweep import RETRIES, cores_of
+from ex2.lab.experiment import Experiment, Trial
+from ex2.lab.progress import RUNNING, WAITING, Board, Job
+from ex2.lab.results import ASKED, STORE, TITLE, facts_of_trial, write_trial
+from ex2.lab.sweep import RETRIES, check_bounds, cores_of
+from ex2.lab.trial import FAILED, FINISHED, STOPPED
 from ex2.tables import number
 from ex2.tasks.cores import LIMIT
 from ex2.training.config import write_json
@@ -37,9 +39,9 @@ REPORTS = 27  # of a training, to the scheduler
 HALVING = 3  # of so many settings one goes on ...
 GRACE = 9  # ... the first time after this share of the steps: one in so many
 ENVIRONMENT = {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_CHDIR_TO_TRIAL_DIR": "0", "RAY_AIR_NEW_OUTPUT": "0"}
-_shown: list[Console] = []
-"""Where the search under way says what it has tried."""
-BEST, ASKED, TUNE = "best.json", "search.json", "tune"
+_shown: list[Board] = []
+"""Where the search under way shows how its settings stand."""
+BEST, TUNE = "best.json", "tune"
 
 
 def search(
@@ -62,9 +64,10 @@ def search(
     """
     if samples < 1:
         raise UsageError(f"samples={samples} must be at least 1.")
+    check_bounds(workers, retries)
     out, console = out.absolute(), console or Console()
     trials, settings = experiment.trials, drawn(experiment.search, samples, seed)
-    _check_same(out, {"settings": settings, "trials": [trial.command for trial in trials]})
+    _check_same(out, {"settings": settings, "trials": [trial.command for trial in trials]}, experiment.title)
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     with connected(address, object_store_memory=SMALL_STORE) as ray:
         check_gpus(ray, trials[0].device == "cuda")
@@ -78,19 +81,23 @@ def search(
         config = trials[0].configuration(device="cpu")
         cores = min(cores_of(config), most_cores(ray))
 
+        room = max(int(ray.cluster_resources().get("CPU", 1)) // cores, 1)
+        jobs, seeds = _jobs(trials, settings, out), len(trials)
+
         class Told(tune.Callback):
-            """Says how each setting ended. Tune saves it beside its results, so it holds nothing."""
+            """Shows how the settings stand. Tune saves it beside its results, so it holds nothing."""
 
-            def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-                _tell(trial.config["setting"], trial.last_result or {})
+            def on_step_end(self, iteration: int, trials: Any, **info: Any) -> None:
+                _show(trials, seeds)
 
-        _shown[:] = [console]
         gpu = trials[0].gpus if trials[0].device == "cuda" else 0
         given = {"trials": trials, "cores": cores, "store": out / STORE, "commit": commit()}
         train = tune.with_resources(tune.with_parameters(_train, **given), {"cpu": cores, "gpu": gpu})
         space = {"setting": tune.grid_search(settings)}
         if any((out / TUNE).glob("experiment_state-*.json")):  # else it was killed before it had begun
             tuner = tune.Tuner.restore(str(out / TUNE), trainable=train, param_space=space, restart_errored=True)
+            ended = [(one.config["setting"], "TERMINATED", one.metrics) for one in _listed(tuner.get_results()) if _done(one)]
+            _note(jobs, ended, seeds)
         else:
             halving = ASHAScheduler(
                 time_attr="step", max_t=config.steps, grace_period=max(config.steps // GRACE, 1), reduction_factor=HALVING
@@ -109,16 +116,16 @@ def search(
                     failure_config=tune.FailureConfig(max_failures=retries),
                 ),
             )
-        grid = tuner.fit()
-        results = [dict(grid[index].metrics or {}) for index in range(len(grid))]
-        stopped = [not result.get("done") and grid[index].error is None for index, result in enumerate(results)]
-    if any(stopped):
+        with Board(experiment.title, jobs, min(room, workers or room), console) as board:
+            _shown[:] = [board]
+            grid = _listed(tuner.fit())
+    if not all(one.error or _done(one) for one in grid):
         return None
-    best = best_of(trials[0], results)
+    best = best_of(trials[0], settings, [one.metrics or {} for one in grid])
     write_json(out / BEST, best)
     alike = sum(one["score"] == best["score"] and one["step"] == best["step"] for one in best["tried"]) - 1
     others = f" ({alike} more {'is' if alike == 1 else 'are'} as good)" if alike else ""
-    console.print(f"The best of {len(results)}{others}: score {number(best['score'])} with", highlight=False, markup=False)
+    console.print(f"The best of {len(grid)}{others}: score {number(best['score'])} with", highlight=False, markup=False)
     console.print(f"  {best['command']}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"All are in {out / BEST}.", soft_wrap=True, highlight=False, markup=False)
     return best
@@ -129,10 +136,48 @@ def _folder(trial: Any) -> str:
     return str(trial.trial_id)
 
 
-def _tell(setting: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    score, step = number(float(result.get("score", math.nan))), int(result.get("step", 0))
-    for console in _shown:
-        console.print(f"{set_words(setting)}: score {score} at step {step:,}", soft_wrap=True, highlight=False, markup=False)
+def _listed(grid: Any) -> list[Any]:
+    """Tune's results, which know their number and no end."""
+    return [grid[index] for index in range(len(grid))]
+
+
+def _done(result: Any) -> bool:
+    """Whether a setting has ended by itself, or was stopped early."""
+    return result.error is None and bool((result.metrics or {}).get("done"))
+
+
+def _arm(setting: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in setting.items())
+
+
+def _jobs(trials: Sequence[Trial], settings: Sequence[Mapping[str, Any]], out: Path) -> list[Job]:
+    """What a board shows of a search: each setting as a job that has the steps of all seeds."""
+    config = trials[0].configuration(device="cpu")
+    config = replace(config, steps=config.steps * len(trials))
+    return [Job(replace(trials[0], overrides=dict(one)), config, out / TUNE, name=_arm(one)) for one in settings]
+
+
+def _show(trials: Sequence[Any], seeds: int) -> None:
+    """Shows how Tune's trials stand. It is not part of the callback, which a search that goes on has as it was saved."""
+    for board in _shown:
+        _note(board.jobs, [(trial.config["setting"], trial.status, trial.last_result or {}) for trial in trials], seeds)
+        board()
+
+
+def _note(jobs: Sequence[Job], stands: Iterable[tuple[Mapping[str, Any], str, Mapping[str, Any]]], seeds: int) -> None:
+    """Puts down how settings stand: what Tune calls it, and what was reported last."""
+    left = list(jobs)
+    for setting, status, result in stands:
+        job = left.pop(next(place for place, job in enumerate(left) if job.trial.overrides == setting))
+        job.step, job.score = int(result.get("step", 0)) * seeds, float(result.get("score", math.nan))
+        job.speed = job.step / result["time_total_s"] if job.step else math.nan
+        job.state, job.words = {"RUNNING": RUNNING, "TERMINATED": FINISHED, "ERROR": FAILED}.get(status, WAITING), ""
+        if status == "ERROR":
+            job.words = "its process died"
+        elif "words" in result:
+            job.state, job.words = FAILED, str(result["words"])
+        elif status == "TERMINATED" and job.step < job.config.steps:
+            job.state, job.words = STOPPED, f"others were better than {number(job.score)} at step {result['step']:,}"
 
 
 def drawn(ranges: Mapping[str, Any], samples: int, seed: int) -> list[dict[str, Any]]:
@@ -159,14 +204,16 @@ def _draw(among: Any, random: np.random.Generator) -> Any:
     return min(max(round(value), among["from"]), among["to"]) if whole else float(f"{value:.4g}")
 
 
-def best_of(trial: Trial, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The setting with the highest score of those that were trained to the end, and all that were tried, the best first."""
+def best_of(trial: Trial, settings: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The setting with the highest score of those that were trained to the end, and all that were tried, the best first; of
+    those that are as good, the one that stands first in `settings`, in whatever order the results come."""
     tried: list[dict[str, Any]] = [
         {"overrides": dict(result["config"]["setting"]), "step": int(result["step"]), "score": float(result["score"])}
         | ({"words": result["words"]} if result.get("words") else {})
         for result in results
         if "score" in result
     ]
+    tried.sort(key=lambda one: settings.index(one["overrides"]))
     tried.sort(key=lambda one: (math.isfinite(one["score"]), one["step"], one["score"]), reverse=True)
     sound = [one for one in tried if math.isfinite(one["score"])]
     if not sound:
@@ -185,8 +232,7 @@ def _train(config: dict[str, Any], trials: Sequence[Trial], cores: int, store: P
 
     os.environ[LIMIT] = str(cores)
     step, setting = 0, config["setting"]
-    arm = " ".join(f"{key}={value}" for key, value in setting.items())
-    trials = [replace(trial, arm=arm, overrides=trial.overrides | setting) for trial in trials]
+    trials = [replace(trial, arm=_arm(setting), overrides=trial.overrides | setting) for trial in trials]
     try:
         with ExitStack() as stack:
             trainers = [stack.enter_context(closing(Trainer(trial.configuration()))) for trial in trials]
@@ -207,14 +253,17 @@ def _train(config: dict[str, Any], trials: Sequence[Trial], cores: int, store: P
         tune.report({"step": step + 1, "score": -math.inf, "words": str(error)})
 
 
-def _check_same(out: Path, asked: Mapping[str, Any]) -> None:
-    """Refuses a folder that another search was made in."""
+def _check_same(out: Path, asked: Mapping[str, Any], title: str) -> None:
+    """Refuses a folder that another search was made in, or a sweep."""
     path = out / ASKED
     try:
         out.mkdir(parents=True, exist_ok=True)
+        if (out / TITLE).exists() and not path.exists():
+            raise UsageError(f"{out} holds a sweep, and this is a search: choose another --out.")
         if path.exists() and json.loads(path.read_text()) != asked:
             raise UsageError(f"{out} holds another search, with other ranges, samples or seeds: choose another --out.")
         write_json(path, asked)
+        (out / TITLE).write_text(title + "\n", encoding="utf-8")
     except (OSError, ValueError) as error:
         if isinstance(error, UsageError):
             raise

@@ -53,16 +53,20 @@ def legend(colours: dict[str, str]) -> Html:
 
 
 def beside_paper(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
+    """A row for each task and method, beside the paper's scores where a task is one of the paper's."""
     rows = []
     summary = statistics.summarise(scores).assign(method=lambda found: statistics.methods(found))
+    beside = summary["paper_best"].notna().any()
     order = {task: place for place, task in enumerate(summary["task"].unique())}
     summary = summary.sort_values("task", key=lambda names: names.map(order), kind="stable")
     for row in summary.to_dict("records"):
         n, solved = int(row["n"]), NOTHING
         if np.isfinite(row["solved"]):
             solved = f"{int(row['solved'])} of {n} ({row['low']:.0%} to {row['high']:.0%})"
-        n_text = f"{n}, {row['unfinished']} unfinished" if row["unfinished"] else f"{n}"
+        unfinished = "unfinished" if n == 1 else f"{row['unfinished']} unfinished"
+        n_text = f"{n} ({unfinished})" if row["unfinished"] else f"{n}"
         best = bool(np.isfinite(row["paper_best"]) and row["mean"] >= row["paper_best"])
+        theirs = [number(row[name]) for name in statistics.PAPER] if beside else []
         source = f"#from-{slug(row['task'], row['method'])}"
         rows.append(
             [
@@ -70,23 +74,22 @@ def beside_paper(scores: pd.DataFrame, colours: dict[str, str]) -> Html:
                 name_of(row["method"], colours),
                 element("span", number(row["mean"]), class_="best" if best else None),
                 solved,
-                number(row["paper"]),
-                number(row["paper_best"]),
-                number(row["paper_none"]),
+                *theirs,
                 number(row["lowest"]),
                 number(row["iqm"]),
                 statistics.first_text(row["first"], np.nan_to_num(row["solved"])),
                 n_text,
-                statistics.range_text(row["least_steps"], row["steps"]),
+                statistics.steps_text(row),
             ]
         )
-    headings = ["task", "method", "mean", "solved (95 %)", "paper", "its best", "its TRPO", "lowest", "IQM"]
-    headings += ["first solved", "seeds", "steps"]
-    words = (
-        "Ours beside the paper's (Table 1). Bold: at least the paper's best. Paper: of the same bonus. IQM: the mean of the "
-        "middle half of the seeds. First solved: the median step. The table scrolls sideways where it is too wide."
-    )
-    return section("Ours beside the paper's", table(words, headings, rows, part="table"), name="table")
+    headings = ["task", "method", "mean", "solved (95 %)", *(["paper", "its best", "its TRPO"] if beside else [])]
+    headings += ["lowest", "IQM", "first solved", "seeds", "steps"]
+    words = "Ours beside the paper's (Table 1). Bold: at least the paper's best. Paper: of the same bonus. " if beside else ""
+    words += "IQM: the mean of the middle half of the seeds. First solved: the median step. "
+    words += "Unfinished seeds count as far as they came. " if summary["unfinished"].any() else ""
+    words += "The table scrolls sideways where it is too wide."
+    heading = "Ours beside the paper's" if beside else "Task by task"
+    return section(heading, table(words, headings, rows, part="table"), name="table")
 
 
 def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str], seed: int) -> Html:
@@ -100,7 +103,7 @@ def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str]
         return section("All tasks together", element("p", text, class_="missing"), name="overall")
     strata = statistics.strata_of(known, tasks)
     found = statistics.aggregate(strata, seed)
-    pairs = charts.pairs_of(strata, scores, seed)
+    pairs = charts.pairs_of(strata, scores, tasks, seed)
     drawn["iqm"] = charts.aggregate_rows(found, colours)
     drawn["improvement"] = charts.improvement_rows(pairs, colours)
     drawn["profile"] = charts.profile(strata, colours, seed)
@@ -112,13 +115,19 @@ def overall(drawn: dict[str, Any], scores: pd.DataFrame, colours: dict[str, str]
         [f"{pair['method']} over {pair['other']}", f"{pair['share']:.0%}", f"{pair['low']:.0%} to {pair['high']:.0%}"]
         for pair in pairs
     ]
-    scales = [statistics.scale_of(task, *_own(scores, task)) for task in tasks]
-    scale = "; ".join(f"{task} {number(zero)} to {number(one)}" for task, (zero, one) in zip(tasks, scales, strict=True))
-    words = (
-        "Scores are brought to one scale: 0 is the paper's TRPO, 1 the paper's best; of tasks that are not the paper's, 0 is "
-        f"nothing and 1 solved. Over the tasks that all methods have: {scale}. Intervals are of 95 %, by 2,000 stratified "
-        "resamplings of the seeds."
+    scales = [statistics.named_scale_of(task, *_own(scores, task)) for task in tasks]
+    scale = "; ".join(
+        f"{task} {number(zero)} to {number(one)} ({named})" for task, (zero, one, named) in zip(tasks, scales, strict=True)
     )
+    words = (
+        f"Over the tasks that all methods have. Scores are brought to one scale, from 0 to 1: {scale}. Intervals are of 95 %, "
+        "by 2,000 stratified resamplings of the seeds."
+    )
+    for pair in pairs:
+        if pair["apart"]:
+            words += (
+                f" {pair['method']} and {pair['other']} were trained for different numbers of steps ({listed(pair['apart'])})."
+            )
     listing = [[broken(pair), *cells] for pair, *cells in other]
     middle = "; ".join(f"{row.method} {row.iqm:.2f} ({row.low:.2f} to {row.high:.2f})" for row in found.itertuples())
     better = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in other)

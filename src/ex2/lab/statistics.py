@@ -11,7 +11,8 @@ where that score is not above 0, 0 is the lowest score of any trial; where there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from ex2.tasks import TASKS
 
 LEVEL = 0.95
 RESAMPLES = 2_000
-COUNTED = ("experiment", "task", "arm", "bonus", "n", "steps", "least_steps", "unfinished", "seeds")
+COUNTED = ("experiment", "task", "arm", "bonus", "n", "steps", "least_steps", "reached", "least_reached", "unfinished", "seeds")
 MEASURED = ("solved_at", "solved", "low", "high", "mean", "lowest", "iqm", "first", "seconds", "bonus_share")
 PAPER = ("paper", "paper_best", "paper_none")
 Interval = tuple[float, float]
@@ -94,21 +95,29 @@ def performance_profile(
 
 
 def scale_of(task: str, scores: Array, solved_at: float | None = None) -> Interval:
-    """What counts as 0 and as 1 of a task, from its scores of all trials.
+    """What counts as 0 and as 1 of a task, from the scores of all trials of it.
 
     >>> scale_of("maze", np.array([-80.0])), scale_of("sparse-maze", np.array([0.3]), 0.9)
     ((-175.6, -69.6), (0.0, 0.9))
     """
+    zero, one, _ = named_scale_of(task, scores, solved_at)
+    return zero, one
+
+
+def named_scale_of(task: str, scores: np.ndarray[Any, Any], solved_at: float | None = None) -> tuple[float, float, str]:
+    """The same, with what the two are in words."""
     paper = TASKS[task].paper if task in TASKS else {}
     known = np.asarray(scores)[np.isfinite(scores)]
     lowest, highest = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     if "none" in paper and max(paper.values()) > paper["none"]:
-        zero, one = paper["none"], max(paper.values())
+        zero, one, words = paper["none"], max(paper.values()), "the paper's TRPO and its best"
+    elif solved_at is not None and np.isfinite(solved_at) and solved_at > 0:
+        zero, one, words = 0.0, float(solved_at), "nothing and solved"
     elif solved_at is not None and np.isfinite(solved_at):
-        zero, one = 0.0 if solved_at > 0 else lowest, float(solved_at)
+        zero, one, words = lowest, float(solved_at), "the lowest score of any trial and solved"
     else:
-        zero, one = lowest, highest
-    return (zero, one) if one > zero else (zero, zero + 1.0)
+        zero, one, words = lowest, highest, "the lowest and the highest score of any trial"
+    return zero, one if one > zero else zero + 1.0, words
 
 
 def methods(table: pd.DataFrame, among: pd.DataFrame | None = None) -> pd.Series:
@@ -155,10 +164,11 @@ def aggregate(strata: dict[str, list[Array]], seed: int = 0) -> pd.DataFrame:
 
 
 def summarise(scores: pd.DataFrame) -> pd.DataFrame:
-    """A row for each task and arm (and experiment): `n` trials of `least_steps` to `steps`, so many of them `unfinished`,
-    `solved` with its interval (`low`, `high`), `mean`, `lowest` and interquartile mean `iqm` of the scores, `first` (the median
-    step at which those that ever were solved were so for the first time), the paper's score of this bonus (`paper`), its best
-    and TRPO's (`paper_best`, `paper_none`).
+    """A row for each task and arm (and experiment): `n` trials that were to have `least_steps` to `steps` and have come to
+    `least_reached` to `reached`, so many of them `unfinished`, which count as far as they came; `solved` with its interval
+    (`low`, `high`), `mean`, `lowest` and interquartile mean `iqm` of the scores, `first` (the median step at which those that
+    ever were solved were so for the first time), the paper's score of this bonus (`paper`), its best and TRPO's
+    (`paper_best`, `paper_none`).
     """
     rows = []
     for (experiment, task, arm), own in scores.groupby(["experiment", "task", "arm"], sort=False, dropna=False):
@@ -176,6 +186,8 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
                 "n": len(own),
                 "steps": int(own["steps"].max()),
                 "least_steps": int(own["steps"].min()),
+                "reached": int(own["step"].max()),
+                "least_reached": int(own["step"].min()),
                 "unfinished": int((own["step"] < own["steps"]).sum()),
                 "seeds": seeds_text(own["seed"].astype(int)),
                 "solved_at": solved_at,
@@ -207,12 +219,31 @@ def first_text(first: float | None, solved: float | None) -> str:
     return "not recorded" if solved else "–"
 
 
+def many(count: int, what: str) -> str:
+    """
+    >>> many(1, "trial"), many(1_000, "trial")
+    ('1 trial', '1,000 trials')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def range_text(least: int, most: int) -> str:
     """
     >>> range_text(6_400, 6_400), range_text(1_600, 6_400)
     ('6,400', '1,600 to 6,400')
     """
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def steps_text(row: Mapping[str, Any]) -> str:
+    """The steps of a row of a summary: those that its trials were to have, behind those that they reached where some have not.
+
+    >>> row = {"steps": 40_000, "least_steps": 40_000, "reached": 40_000, "least_reached": 4_608, "unfinished": 1}
+    >>> steps_text(row), steps_text(row | {"least_reached": 40_000, "unfinished": 0})
+    ('4,608 to 40,000 of 40,000', '40,000')
+    """
+    asked = range_text(row["least_steps"], row["steps"])
+    return f"{range_text(row['least_reached'], row['reached'])} of {asked}" if row["unfinished"] else asked
 
 
 def seeds_text(seeds: Sequence[int] | pd.Series) -> str:

@@ -24,8 +24,8 @@ from ex2.cluster import SMALL_STORE, check_gpus, connected, most_cores, named
 from ex2.commit import commit
 from ex2.errors import UsageError
 from ex2.lab.experiment import Experiment, Trial
-from ex2.lab.progress import RUNNING, WAITING, Board, Job
-from ex2.lab.results import TITLE
+from ex2.lab.progress import RUNNING, WAITING, Board, Job, times
+from ex2.lab.results import ASKED, TITLE
 from ex2.lab.trial import ELSEWHERE, FAILED, FINISHED, STOPPED, Outcome, difference, is_stored, run_trial
 from ex2.training.config import Config
 
@@ -53,11 +53,10 @@ def sweep(
         retries: how often a trial whose process dies is gone on with, from its last checkpoint, without coming further.
         console: where progress is shown.
     """
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers={workers} must be at least 1.")
-    if retries < 0:
-        raise UsageError(f"retries={retries} must be at least 0.")
+    check_bounds(workers, retries)
     out, console = out.absolute(), console or Console()
+    if (out / ASKED).exists():
+        raise UsageError(f"{out} holds a search, and this is a sweep: choose another --out.")
     jobs = planned(experiment.trials, out)
     missing = [job for job in jobs if job.state == WAITING]
     for job in jobs:
@@ -85,6 +84,14 @@ def sweep(
                 first = str(error).strip().splitlines()[0]
                 raise UsageError(f"Ray was lost ({first}): the same command goes on where it was.") from None
     return jobs
+
+
+def check_bounds(workers: int | None, retries: int) -> None:
+    """Refuses numbers with which nothing could be run."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers={workers} must be at least 1.")
+    if retries < 0:
+        raise UsageError(f"retries={retries} must be at least 0.")
 
 
 def planned(trials: Sequence[Trial], out: Path) -> list[Job]:
@@ -196,8 +203,8 @@ class _Sweep:
         first = (str(cause).strip().splitlines() or ["no reason given"])[0].split(". ")[0]
         reason = f"{type(cause).__name__}: {first.rstrip('.')}"
         if job.deaths > self.retries:
-            times = "once" if job.deaths == 1 else f"{job.deaths} times"
-            return Outcome(FAILED, f"its process died {times} without coming further than step {job.step:,} ({reason})")
+            told = f"its process died {times(job.deaths)} without coming further than step {job.step:,} ({reason})"
+            return Outcome(FAILED, told)
         self.board.say(
             f"{job.trial.name}: its process died at step {job.step:,} ({reason}); it goes on from its last checkpoint"
         )

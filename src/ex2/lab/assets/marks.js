@@ -95,10 +95,10 @@ Charts.curves = (place, data) => {
     ctx.beginPath();
     ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
     ctx.clip();
-    ctx.lineWidth = devicePixelRatio * 0.8;
+    ctx.lineWidth = devicePixelRatio * 1.2;
     for (const method of methods) {
       const count = method.seeds.length / x.length;
-      ctx.strokeStyle = faded(colourOf(method.colour), Math.max(0.06, Math.min(0.42, 3 / count)));
+      ctx.strokeStyle = faded(colourOf(method.colour), Math.max(0.15, Math.min(0.6, 6 / count)));
       for (let seed = 0; seed < count; seed++) {
         let pen = false;
         ctx.beginPath();
