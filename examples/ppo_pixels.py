@@ -91,9 +91,10 @@ def main() -> None:
                 held.append(new)
             ends.append(torch.as_tensor(terminated | truncated, device=args.device))
             rest.append(np.zeros(args.num_envs))  # what is still to be expected where only time was up
-            if truncated.any():
-                finals = torch.as_tensor(np.stack(infos["final_obs"][truncated]), device=args.device)
-                rest[-1][truncated] = agent(finals)[1][:, 0].detach().cpu()
+            cut = truncated & ~terminated
+            if cut.any():
+                finals = torch.as_tensor(np.stack(infos["final_obs"][cut]), device=args.device)
+                rest[-1][cut] = agent(finals)[1][:, 0].detach().cpu()
             raw = next_raw
 
         shaped = explorer.rollout()  # <-- rewards and bonuses [T, N] on one scale

@@ -91,8 +91,9 @@ def main() -> None:
                 held.append(new)
             ends.append(torch.as_tensor(terminated | truncated))
             rest.append(np.zeros(args.num_envs))  # what is still to be expected where only time was up
-            if truncated.any():
-                rest[-1][truncated] = agent(normal(np.stack(infos["final_obs"][truncated]), moments))[1][:, 0].detach()
+            cut = truncated & ~terminated
+            if cut.any():
+                rest[-1][cut] = agent(normal(np.stack(infos["final_obs"][cut]), moments))[1][:, 0].detach()
             raw = next_raw
 
         shaped = explorer.rollout()  # <-- rewards and bonuses [T, N] on one scale

@@ -76,14 +76,39 @@ def test_places_are_counted_within_an_episode_over_rollouts_until_environments_a
 
 
 def test_where_transitions_are_not_rated_in_whole_rollouts_nothing_is_counted_within_episodes():
-    whole, short, later = (explorer("kernel-exemplar", gather=100) for _ in range(3))
-    steps(whole, 50)
-    whole.rollout()
-    steps(short, 5)
-    short.rollout()
-    steps(later, 50)
-    later.learn()
-    assert [told.shaper.counts is None for told in (whole, short, later)] == [False, True, True]
+    whole, short, later, mixed = (explorer("kernel-exemplar", gather=100) for _ in range(4))
+    for seed in (1, 2):
+        steps(whole, 50, seed=seed)
+        whole.rollout()
+        for part in range(10):
+            steps(short, 5, seed=10 * seed + part)
+            short.rollout()
+        steps(later, 50, seed=seed)
+        later.learn()
+    counted = [told.metrics.get("exploration/episode_visits") for told in (whole, short, later)]
+    assert [value is None for value in counted] == [False, True, True]
+    for count in (50, 5, 50, 50):  # a short one is no reason to stop counting
+        steps(mixed, count, seed=count)
+        mixed.rollout()
+    assert mixed.metrics["exploration/episode_visits"] >= 1.0
+
+
+def test_a_reset_is_none_of_a_loaded_explorers_steps():
+    """Which environments wait for their own reset is part of the state."""
+    found = []
+    for again in (False, True):
+        told = explorer(autoreset=AutoresetMode.NEXT_STEP, gather=1)
+        random = np.random.default_rng(0)
+        for step in range(2):
+            before, after = random.uniform(-1, 1, (2, 2, 2)).astype(np.float32)
+            ends = np.array([step == 0, False])
+            told.step(before, np.zeros(2, int), after, np.zeros(2), ends, np.zeros(2, bool))
+            if step == 0 and again:
+                state, told = told.state_dict(), explorer(autoreset=AutoresetMode.NEXT_STEP, gather=1)
+                told.load_state_dict(state)
+        told.rollout()
+        found.append(told.latest.mask.tolist())
+    assert found[0] == found[1] == [[True, True], [False, True]]
 
 
 def test_before_the_first_fit_rewards_are_the_environments_own():
@@ -129,7 +154,7 @@ def test_what_cannot_be_told_is_refused():
     with pytest.raises(UsageError, match="The reward of environment 0 at step 0 of the rollout, 0 steps into training, is nan"):
         steps(told, 1, rewards=np.nan)
     steps(told, 3)
-    with pytest.raises(UsageError, match=r"There were 2 environments and now are 4: call Explorer\.rollout or reset before"):
+    with pytest.raises(UsageError, match=r"There were 2 environments and now are 4: call Explorer\.rollout or drop before"):
         steps(told, 3, envs=4)
     with pytest.raises(UsageError, match=r"rewards has the shape \(\) where rewards have \(\)|each must be one number"):
         told.step(np.zeros(2, np.float32), 0, np.zeros(2, np.float32), 0.0, False, False)

@@ -173,6 +173,20 @@ def test_a_rare_find_counts_less_where_losses_are_as_large(other, worth, later):
     assert shaped.rewards[7, 3] == pytest.approx(later)
 
 
+def test_whether_rewards_guide_is_seen_over_single_steps_and_beside_an_outlier():
+    random, whole, one, early = np.random.default_rng(0), shaper(), shaper(), shaper()
+    rewards, scores = random.random((STEPS, ENVS)), random.random((STEPS, ENVS))
+    rewards[3, 1] = -1_000.0
+    whole(scored(scores), rewards, 0.0)
+    early(scored(scores[:9]), rewards[:9], 0.0)
+    one.load_state_dict(early.state_dict())
+    for step in range(9, STEPS):
+        one(scored(scores[step : step + 1]), rewards[step : step + 1], 0.0)
+    assert (whole.paid, whole.pairs) == (one.paid, one.pairs)
+    assert whole.guided
+    assert one.guided
+
+
 def test_the_automatic_weight_knows_no_units():
     one, other = shaper(), shaper()
     for seed in range(3):

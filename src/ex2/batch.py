@@ -128,7 +128,7 @@ def _tensor(values: Any, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.layout != torch.strided or values.is_nested or values.is_quantized or values.is_meta or values.is_complex():
             raise UsageError(f"{name} is a {values.layout} tensor of {values.dtype}: it must be a plain one of real numbers.")
-        if values.is_floating_point() and values.dtype.itemsize < 2:
+        if values.dtype == torch.bfloat16 or (values.is_floating_point() and values.dtype.itemsize < 2):
             values = values.float()
         plain: Tensor = values.long() if values.dtype in UNSIGNED else values
         return plain.detach().cpu()

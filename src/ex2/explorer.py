@@ -236,6 +236,11 @@ class Explorer:
         return _batch(self._latest)
 
     @property
+    def begun(self) -> bool:
+        """Whether it was told anything."""
+        return bool(self.steps or self._rows)
+
+    @property
     def running(self) -> int:
         """How many steps the rollout that runs has."""
         return len(self._rows) - self._told
@@ -302,7 +307,7 @@ class Explorer:
                 )
         if before and before[0] != shape[0]:
             raise UsageError(
-                f"There were {before[0]} environments and now are {shape[0]}: call Explorer.rollout or reset before."
+                f"There were {before[0]} environments and now are {shape[0]}: call Explorer.rollout or drop before."
             )
         return np.ones(shape, bool)
 
@@ -350,9 +355,7 @@ class Explorer:
         if not self._latest:
             raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
         rewards = self.rewards = np.array([row[-1] for row in self._latest])
-        if rewards.size < self.gather:
-            self.shaper.counts = None
-        whole = self._learn(rewards)
+        whole = self._learn(rewards, counted=rewards.size >= self.gather and not self._told)
         if whole is not None:
             return Shaped(self.shaper.last["heard"] * rewards, whole.bonuses[-len(rewards) :], self.metrics)
         return self.rate(lambda: self.latest, rewards)
@@ -361,8 +364,17 @@ class Explorer:
         """What the agent learns from a rollout [T, N] that comes as a whole, its observations as the bonus sees them; `anew`
         says that no episode goes on which ran at the end of the one before."""
         self.bonus.check(batch)
+        if rewards.shape != batch.shape:
+            raise UsageError(f"rewards have the shape {rewards.shape} where the batch has [T, N] = {batch.shape}.")
         if not seems_finite(rewards):
             self._check_rewards(rewards, batch.mask.numpy())
+        progress = self.progress
+        if not self._rows and rewards.size >= self.gather:
+            if anew:
+                self.shaper.restart()
+            self.steps += int(batch.mask.sum())
+            shaped = self._fit(batch, np.array(rewards), progress, counted=True)
+            return Shaped(shaped.rewards, shaped.bonuses, self.metrics)
         self.begin()
         if anew and self._rows:
             *before, terminated, _, mask, own = self._rows[-1]
@@ -378,18 +390,18 @@ class Explorer:
 
     def learn(self) -> None:
         """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
-        self.shaper.counts = None
         if self.running:
-            self._learn(np.array([row[-1] for row in self._rows[self._told :]]))
+            self._learn(np.array([row[-1] for row in self._rows[self._told :]]), counted=False)
 
-    def _learn(self, rewards: Array) -> Shaped | None:
-        """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new."""
+    def _learn(self, rewards: Array, counted: bool) -> Shaped | None:
+        """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new.
+        Those that are `counted` are a rollout that is rated as a whole."""
         told, progress = self._told, self.progress  # before these
         width = rewards.shape[1]
         if not seems_finite(rewards):
             self._check_rewards(rewards, np.array([row[5] for row in self._rows[told:]]))
         if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
-            self._fit(self._rows[:told], self._seams, progress)
+            self._fit(_batch(self._rows[:told], self._seams), _rewards(self._rows[:told]), progress, counted=False)
             self._rows, self._seams, told = self._rows[told:], [], 0
         self._told = len(self._rows)
         self.steps += rewards.size
@@ -401,17 +413,17 @@ class Explorer:
                 return None
         rows, seams = self._rows, self._seams
         self._rows, self._seams, self._told, self._news = [], [], 0, False
-        return self._fit(rows, seams, progress)
+        return self._fit(_batch(rows, seams), _rewards(rows), progress, counted)
 
-    def _fit(self, rows: Sequence[Row], seams: Sequence[int], progress: float) -> Shaped:
+    def _fit(self, batch: Batch, rewards: Array, progress: float, counted: bool) -> Shaped:
         """Shows steps to the bonus."""
-        width = len(rows[0][-1])
         if self._last is not None:
-            others = len(self._last[1]) != width
-            if others or (_apart(self._last[0], rows[0][0], (width,)) & ~self._last[1]).any():
+            others, first = len(self._last[1]) != rewards.shape[1], mapped(lambda values: values[0].numpy(), batch.obs)
+            if others or (_apart(self._last[0], first, rewards[0].shape) & ~self._last[1]).any():
                 self.shaper.restart()  # environments were reset in between, or are others
-        self._last = rows[-1][2], rows[-1][3] | rows[-1][4] | ~rows[-1][5]
-        shaped = self.shaper(_batch(rows, seams), np.array([row[-1] for row in rows]), progress)
+        ended = (batch.terminated | batch.truncated | ~batch.mask)[-1].numpy().copy()
+        self._last = mapped(lambda values: values[-1].numpy().copy(), batch.next_obs), ended
+        shaped = self.shaper(batch, rewards, progress, counted)
         self.metrics = reported(shaped.metrics)
         return shaped
 
@@ -449,7 +461,7 @@ class Explorer:
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
             "rows": _tensors(_stacked(self._rows)) if self._rows else None,
-            "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": self._seams},
+            "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": list(self._seams)},
             "metrics": dict(self.metrics),
             "ended": _tensors(self._ended),
             "last_step": _tensors(self._last),
@@ -466,6 +478,7 @@ class Explorer:
         self.steps, self._told, self._news = int(counts["steps"]), int(counts["told"]), bool(counts["news"])
         self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), _arrays(state["ended"])
         self._last = _arrays(state["last_step"])
+        self._all = None if self._ended is None else np.ones(self._ended.shape, bool)
 
 
 Row = tuple[Any, ...]
@@ -486,6 +499,10 @@ def _arrays(values: Any) -> Any:
     if isinstance(values, Mapping):
         return {key: _arrays(value) for key, value in values.items()}
     return values.numpy(force=True).copy() if isinstance(values, torch.Tensor) else values
+
+
+def _rewards(rows: Sequence[Row]) -> Array:
+    return np.array([row[-1] for row in rows])
 
 
 def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:

@@ -55,10 +55,11 @@ SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
 GUIDED = 0.03  # the same where rewards guide by themselves
-SAME = 1e-3  # of the largest reward, by which two that count as the same may differ
+SAME = 1e-3  # of rewards' mean size, by which two that count as the same may differ
 LATEST = 0.5  # of the transitions so far, after which those before count half in sigma_B
 SHORTEST = 4_000  # transitions, if that is more
 RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
+TALLIES = ("changes", "paid", "pairs", "size", "count")  # of rewards, by a `Shaper`
 ROUNDING = 1e-6  # deviation, as a share of the largest number, below which all are the same
 
 
@@ -236,18 +237,21 @@ class Shaper:
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
         self.only: float | None = None  # the reward that every step has had so far
         self.highest = self.lowest = 0.0  # of all rewards, and 0
-        self.changes = self.paid = self.pairs = (
-            0  # of steps with one before: those of another reward, those of one above 0, all
-        )
+        # Of steps with one before: those of another reward, those paid, all; then the size of all rewards, and their number.
+        self.changes = self.paid = self.pairs = self.size = self.count = 0.0
+        self.latest: tuple[Array, Array] | None = None  # the rewards of the latest step [N], and which happened
         self.progress = 0.0  # the share of the training that was done before the last batch
         self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
-    def __call__(self, batch: Batch, rewards: Array, progress: float) -> Shaped:
-        """Rewards [T, N] of a batch; `progress` is the share of the training that was done before it."""
+    def __call__(self, batch: Batch, rewards: Array, progress: float, counted: bool = True) -> Shaped:
+        """Rewards [T, N] of a batch; `progress` is the share of the training that was done before it. What recurs within an
+        episode counts less if it is `counted`, as rollouts are that are rated as a whole."""
         started = time.perf_counter()
         raw, fitted = self.bonus.observe(batch)
         mask, ends = batch.mask.numpy(), (batch.terminated | batch.truncated).numpy()
-        if self.counts is not None and (places := self.bonus.places(batch)) is not None:
+        if not counted:
+            self.restart()
+        elif self.counts is not None and (places := self.bonus.places(batch)) is not None:
             visits = self.counts(places, batch.terminated | batch.truncated, batch.mask)
             raw = raw * visits.rsqrt()
             fitted = fitted | {"episode_visits": float(visits.mean())}
@@ -290,12 +294,16 @@ class Shaper:
         return Shaped(heard * rewards, bonuses, {})
 
     def _listen(self, rewards: Array, mask: Array, terminated: bool) -> None:
-        real, pairs = rewards[mask], mask[1:] & mask[:-1]
+        real = rewards[mask]
         if self.only is None and len(real):
             self.only = float(real[0])
         self.telling = self.telling or terminated or bool((real != self.only).any())
         self.highest, self.lowest = float(real.max(initial=self.highest)), float(real.min(initial=self.lowest))
-        apart = np.abs(np.diff(rewards, axis=0)[pairs]) > SAME * max(self.highest, -self.lowest)
+        self.size, self.count = self.size + float(np.abs(real).sum()), self.count + len(real)
+        if self.latest is not None and len(self.latest[0]) == len(rewards[0]):
+            rewards, mask = (np.concatenate([row[None], new]) for row, new in zip(self.latest, (rewards, mask), strict=True))
+        self.latest, pairs = (rewards[-1].copy(), mask[-1].copy()), mask[1:] & mask[:-1]
+        apart = np.abs(np.diff(rewards, axis=0)[pairs]) > SAME * self.size / max(self.count, 1.0)
         self.changes, self.pairs = self.changes + int(apart.sum()), self.pairs + apart.size
         self.paid += int((rewards[1:][pairs] > 0.0).sum())
 
@@ -316,18 +324,19 @@ class Shaper:
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        told = {
-            name: getattr(self, name)
-            for name in ("only", "telling", "highest", "lowest", "changes", "paid", "pairs", "progress")
-        }
-        return {**scales, **told, "counts": counts, "last": dict(self.last)}
+        told = {name: getattr(self, name) for name in ("only", "telling", "highest", "lowest", "progress", *TALLIES)}
+        latest = None if self.latest is None else [row.tolist() for row in self.latest]
+        return {**scales, **told, "counts": counts, "last": dict(self.last), "latest": latest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
         self.only, self.telling = state["only"], state["telling"]
         self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
-        self.changes, self.paid, self.pairs = int(state["changes"]), int(state["paid"]), int(state["pairs"])
+        for name in TALLIES:
+            setattr(self, name, float(state.get(name, 0.0)))  # are not in those of before
+        latest = state.get("latest")
+        self.latest = None if latest is None else (np.array(latest[0]), np.array(latest[1], bool))
         self.progress = float(state["progress"])
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:

@@ -363,7 +363,17 @@ def test_after_a_training_that_was_broken_off_one_without_the_callback_has_no_bo
     agent.learn(300, callback=draw, reset_num_timesteps=False)
     assert set(draw.sample.rewards.unique().tolist()) <= {0.0, 1.0}
     assert len(callback.bonus.replay) == held
-    agent.learn(300, callback=[draw, callback], reset_num_timesteps=False)
+
+    class Adds(BaseCallback):
+        """Puts a transition into the buffer beside the loop."""
+
+        def _on_step(self):
+            if self.num_timesteps == 650:
+                place = np.zeros((1, 1), np.float32)
+                self.model.replay_buffer.add(place, place, np.zeros((1, 1)), np.zeros(1), np.zeros(1, bool), [{}])
+            return True
+
+    agent.learn(300, callback=[draw, callback, Adds()], reset_num_timesteps=False)
     assert not set(draw.sample.rewards.unique().tolist()) <= {0.0, 1.0}
 
 

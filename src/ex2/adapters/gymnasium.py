@@ -93,7 +93,7 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
                 "several."
             )
         check_once(env)
-        RecordConstructorArgs.__init__(self, bonus=bonus, weight=weight, **settings)
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, bonus=bonus, weight=weight, **settings)
         gymnasium.Wrapper.__init__(self, env)
         mode = gymnasium.vector.AutoresetMode.NEXT_STEP
         self.explorer = Explorer(env.observation_space, env.action_space, bonus, weight, autoreset=mode, **settings)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ex2.adapters.steps import in_a_row
+from ex2.adapters.steps import check_seen, in_a_row
 from ex2.arrays import Array
 from ex2.batch import mapped
 from ex2.bonus import Bonus, check_bonus
@@ -56,6 +56,7 @@ def with_bonus(
         settings: `centre`, `scaled`, `gather` and so on as of `ex2.Explorer`, and the settings of the bonus, `seed` (by default
             the configuration's) and `device` among them.
     """
+    check_seen(settings, "say what the bonus sees by entries=..., or wrap the environment")
     own = {name: settings[name] for name in ("centre", "scaled", "episodic", "episode_counts", "gather") if name in settings}
     check_bonus(bonus, settings.keys() - own.keys(), Explorer.__init__)
     check_training(own.pop("centre", "median"), total_steps)

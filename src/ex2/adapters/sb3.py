@@ -141,16 +141,24 @@ class BonusCallback(BaseCallback):
                 f"This BonusCallback was used with other spaces than those of this {type(model).__name__}, {space} and "
                 f"{model.action_space}: make a new one for it."
             )
-        elif model is not self._trained and (not model.num_timesteps or model.gamma != self.explorer.shaper.gamma):
-            raise UsageError(
-                f"This BonusCallback knows what another model has seen, with a discount of {self.explorer.shaper.gamma:g}, and "
-                f"this {type(model).__name__} begins: make a new one for it."
-            )
+        elif model is not self._trained and self.explorer.begun:
+            if not model.num_timesteps:
+                raise UsageError(
+                    f"This BonusCallback knows what another model has seen, and this {type(model).__name__} begins: make a new "
+                    "one for it, or, if it is that model, go on with learn(..., reset_num_timesteps=False)."
+                )
+            if model.gamma != self.explorer.shaper.gamma:
+                raise UsageError(
+                    f"This BonusCallback was used with a discount of {self.explorer.shaper.gamma:g}, and this "
+                    f"{type(model).__name__} has {model.gamma:g}: make a new one for it."
+                )
         self._trained = model
         self._below, self._replay = None, None
         if isinstance(model, OffPolicyAlgorithm):
             normalizer = unwrap_vec_normalize(self.training_env)
-            self._replay = model.replay_buffer = with_bonus(model.replay_buffer, self.explorer, normalizer)
+            self._replay = model.replay_buffer = with_bonus(
+                model.replay_buffer, self.explorer, normalizer, lambda: int(model.num_timesteps)
+            )
         else:
             self._below = Below.under(self.training_env)
             if not self.episodic and (self.stream is None or self._streamed is not model):
@@ -168,7 +176,7 @@ class BonusCallback(BaseCallback):
         self.explorer.total_steps = self.total_steps or self.locals["total_timesteps"]
         self.explorer.steps = self.model.num_timesteps
         count = self.training_env.num_envs
-        if len(self._episode) != count:
+        if len(self._episode) != count or not self.model.num_timesteps:  # environments begin anew
             self._episode = np.zeros(count)
         self._all, self._none = np.ones(count, bool), np.zeros(count, bool)
         self._begun = False
@@ -201,7 +209,7 @@ class BonusCallback(BaseCallback):
                 "BonusCallback needs every step and every rollout: pass it to learn itself, not to another callback."
             )
         if self._replay is not None:
-            self._replay.attended = True
+            self._replay.attended = self.model.num_timesteps
             return True
         found, explorer = self.locals, self.explorer
         after = explorer.view(found["new_obs"] if self._below is None else self._below.observations)

@@ -18,6 +18,7 @@ Ends of episodes are the buffer's own: behind a time limit values go on, and wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ except ModuleNotFoundError as error:
     raise missing_extra("sb3", "stable_baselines3") from None
 
 
-OURS = ("explorer", "normalizer", "arrived", "attended")  # what is not saved with a buffer
+OURS = ("explorer", "normalizer", "arrived", "clock", "attended")  # what is not saved with a buffer
 
 
 class BonusReplayBuffer(ReplayBuffer):
@@ -53,8 +54,10 @@ class BonusReplayBuffer(ReplayBuffer):
     """What rewards are normalised by when they are drawn; their scale is that of what the agent hears."""
     arrived: list[tuple[Any, ...]]
     """What the explorer was not told yet: some steps at once cost less than each for itself."""
-    attended = True
-    """Whether a callback has seen the step that comes."""
+    clock: Callable[[], int]
+    """The model's steps so far."""
+    attended: int
+    """The same when a callback saw the latest step."""
 
     def add(
         self,
@@ -65,9 +68,8 @@ class BonusReplayBuffer(ReplayBuffer):
         done: Array,
         infos: list[dict[str, Any]],
     ) -> None:
-        if not self.attended:  # the training that had a callback was broken off, and this one has none
-            self.explorer = None
-        self.attended = False
+        if self.explorer is not None and not 0 <= self.clock() - self.attended <= self.n_envs:
+            self.explorer = None  # the training that had a callback was broken off, and this one has none
         if self.explorer is not None and not seems_finite(next_obs):  # to be named before a policy stumbles over it
             self.tell()
             self.explorer.check_finite(self.explorer.view(next_obs))
@@ -83,10 +85,12 @@ class BonusReplayBuffer(ReplayBuffer):
         if self.explorer is None:
             return
         view, everyone = self.explorer.view, np.ones(self.n_envs, bool)
-        for obs, next_obs, action, reward, *ends in self.arrived:
+        arrived, self.arrived = self.arrived, []
+        for obs, next_obs, action, reward, *ends in arrived:
             heard = reward if self.normalizer is None else self.normalizer.normalize_reward(reward)
+            if not seems_finite(heard):
+                self.explorer.check_finite(heard, "reward")
             self.explorer.take((view(obs), self._unscaled(action), view(next_obs), *ends, everyone, heard))
-        self.arrived.clear()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Transitions as the buffer draws them, with the bonus of now in their rewards."""
@@ -148,7 +152,9 @@ def _arrays(observations: Any) -> Any:
     return mapped(lambda values: values.cpu().numpy(), observations)
 
 
-def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecNormalize | None) -> BonusReplayBuffer:
+def with_bonus(
+    buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecNormalize | None, clock: Callable[[], int]
+) -> BonusReplayBuffer:
     """A model's replay buffer with all that it holds, as one that adds a bonus."""
     if not isinstance(buffer, BonusReplayBuffer):
         kinds: dict[Any, type[BonusReplayBuffer]] = {ReplayBuffer: BonusReplayBuffer, DictReplayBuffer: BonusDictReplayBuffer}
@@ -160,5 +166,5 @@ def with_bonus(buffer: ReplayBuffer | None, explorer: Explorer, normalizer: VecN
         held, kind = vars(buffer), kinds[type(buffer)]
         buffer = kind.__new__(kind)
         vars(buffer).update(held)
-    vars(buffer).update(zip(OURS, (explorer, normalizer, [], True), strict=True))
+    vars(buffer).update(zip(OURS, (explorer, normalizer, [], clock, clock()), strict=True))
     return buffer

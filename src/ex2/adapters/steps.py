@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
+from ex2.errors import UsageError
+
+
+def check_seen(settings: Mapping[str, Any], instead: str) -> None:
+    """Refuses settings of an `Explorer` that say what of single steps is seen: here whole batches are."""
+    for name in ("see", "last_frame", "autoreset"):
+        if name in settings:
+            raise UsageError(f"{name}= is not for this library: {instead}.")
 
 
 def in_a_row(obs: Any, action: Any, next_obs: Any, terminated: Array, ends: Array, mask: Array | None = None) -> Batch:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ex2.adapters.steps import in_a_row, side_by_side
+from ex2.adapters.steps import check_seen, in_a_row, side_by_side
 from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonus import Bonus
@@ -83,6 +83,7 @@ class BonusMixin:
         gamma: float | None,
         settings: dict[str, Any],
     ) -> None:
+        check_seen(settings, "say what the bonus sees by entries=..., or wrap the environment")
         policy = wrapped.policy
         space = observation_space or (bonus if isinstance(bonus, Bonus) else policy).observation_space
         if space is None:
@@ -131,7 +132,10 @@ class BonusMixin:
     def shape(self, buffer: ReplayBuffer, batch: Any, indices: Array) -> Shaped:
         """Shows transitions of a buffer to the bonus, stretch behind stretch."""
         check_length(self.explorer.shaper.weight, self.explorer.total_steps)
-        return self.explorer.shape(self.transitions(buffer, batch, indices), batch.rew[:, None])
+        transitions = self.transitions(buffer, batch, indices)
+        shaped = self.explorer.shape(transitions, batch.rew[:, None])
+        self.explorer.steps += int((~transitions.mask).sum())  # steps that were taken, whose next observations were not kept
+        return shaped
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """That of the wrapped algorithm, with the bonus beside it."""

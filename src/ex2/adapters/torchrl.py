@@ -16,6 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from ex2.adapters.steps import check_seen
 from ex2.batch import Batch
 from ex2.bonus import Bonus
 from ex2.errors import UsageError, missing_extra
@@ -64,6 +65,7 @@ class BonusTransform(Transform):  # type: ignore[misc]
         in_keys: list[str] | str | None = None,
         **settings: Any,
     ) -> None:
+        check_seen(settings, "say what the bonus sees by in_keys=[...]")
         check_length(as_weight(weight), total_steps)
         keys = ["observation"] if in_keys is None else [in_keys] if isinstance(in_keys, str) else list(in_keys)
         if not isinstance(env, EnvBase):
