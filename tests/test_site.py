@@ -35,7 +35,7 @@ def test_every_figure_comes_from_the_results():
 def test_what_differs_is_named():
     path = ROOT / "README.md"
     text = path.read_text()
-    changed = text.replace("9 of 10", "10 of 10", 1)
+    changed = re.sub(r"\*\*\d+ of ", "**1 of ", text, count=1)  # of the headline
     assert changed != text
     assert generate.generated(changed, path)[2] == ["headline"]
     assert generate.generated(text, path)[2] == []
