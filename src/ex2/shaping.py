@@ -337,7 +337,7 @@ class Shaper:
             setattr(self, name, float(state.get(name, 0.0)))  # are not in those of before
         latest = state.get("latest")
         self.latest = None if latest is None else (np.array(latest[0]), np.array(latest[1], bool))
-        self.progress = float(state["progress"])
+        self.progress = float(state.get("progress", 0.0))
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:
             self.counts = None
