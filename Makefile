@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 
 help:
 	@echo "make demo     train on a maze with a sparse reward, with EX2 and without, a minute, and draw both"
-	@echo "make quick    lint, types, doctests and the fast tests, in a minute or so"
+	@echo "make quick    lint, types, doctests and the fast tests, in two minutes or so"
 	@echo "make test     the same with all tests"
 	@echo "make docs     put the results into README and docs, and build the site into site/"
 	@echo "make format   put the code in the project's format"

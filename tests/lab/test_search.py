@@ -24,7 +24,7 @@ from ex2.lab.results import ASKED, STORE, TITLE, read_results
 from ex2.lab.search import _jobs, _note, best_of, drawn, search
 from ex2.lab.sweep import sweep
 
-pytestmark = pytest.mark.xdist_group("ray")  # one session, in one process
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]  # one session, in one process
 
 
 @pytest.fixture(scope="module", autouse=True)

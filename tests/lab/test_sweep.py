@@ -31,7 +31,7 @@ from ex2.tasks.cores import LIMIT, cores
 from ex2.training.lock import Locked, locked
 from ex2.training.run import CHECKPOINT
 
-pytestmark = pytest.mark.xdist_group("ray")  # one session, in one process
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]  # one session, in one process
 SMALL = {"num_envs": 4, "rollout_steps": 50, "algo.batch_size": 50, "checkpoint_every": 2}
 STEPS = 2_400  # twelve iterations
 
