@@ -42,6 +42,12 @@ def test_views_of_any_kind_are_taken():
         assert np.array_equal(Batch.of(view, np.zeros((3, 2, 1)), view).obs, view)
 
 
+def test_half_precision_is_taken():
+    """NumPy does not know bfloat16, and what is held of a batch is arrays."""
+    values = torch.ones(3, 2, 1, dtype=torch.bfloat16)
+    assert Batch.of(values, values, values).obs.numpy().dtype == np.float32
+
+
 def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(UsageError, match=r"\(5, 2, 3\)"):
         Batch.of(np.zeros((5, 2, 3)), np.zeros((5, 3, 1)), np.zeros((5, 2, 3)))

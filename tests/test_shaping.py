@@ -152,7 +152,7 @@ def test_where_rewards_guide_by_themselves_the_bonus_is_a_tenth(kind, share):
     one, again = shaper(), shaper()
     one(Batch.of(seen, np.zeros((STEPS, ENVS)), seen, mask=mask), rewards, 0.5)
     again.load_state_dict(one.state_dict())
-    assert one.guided == again.guided == (share == GUIDED)
+    assert one.heard.guiding == again.heard.guiding == (share == GUIDED)
     assert one.last["factor"] == pytest.approx(0.5 * share / one.bonus_scale.deviation)
 
 
@@ -182,9 +182,9 @@ def test_whether_rewards_guide_is_seen_over_single_steps_and_beside_an_outlier()
     one.load_state_dict(early.state_dict())
     for step in range(9, STEPS):
         one(scored(scores[step : step + 1]), rewards[step : step + 1], 0.0)
-    assert (whole.paid, whole.pairs) == (one.paid, one.pairs)
-    assert whole.guided
-    assert one.guided
+    assert (whole.heard.paid, whole.heard.pairs) == (one.heard.paid, one.heard.pairs)
+    assert whole.heard.guiding
+    assert one.heard.guiding
 
 
 def test_the_automatic_weight_knows_no_units():

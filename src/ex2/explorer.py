@@ -19,8 +19,7 @@ none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any, Self
 
@@ -30,108 +29,18 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ex2.arrays import Array
-from ex2.batch import Batch, leaves, mapped
+from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, as_bonus, check_bonus, name_of
-from ex2.errors import UsageError, unknown
-from ex2.shaping import CENTRES, Shaped, Shaper, Weight, check_scaled
+from ex2.choices import GATHER, check_choices, check_length, check_state, check_training, listed
+from ex2.errors import UsageError
+from ex2.rows import Row, apart, arrays_of, batch_of, put, rewards_of, seems_finite, stacked, tensors_of
+from ex2.shaping import Shaped, Shaper, Weight
 from ex2.view import See, View, copied
-
-GATHER = 1_000  # transitions that a fit waits for: fewer make all that follows look new, and its scale too large
-
-
-def as_weight(weight: float | str | Weight) -> Weight:
-    """A weight from a number, "auto" or a schedule.
-
-    >>> as_weight(-1)
-    Traceback (most recent call last):
-    ex2.errors.UsageError: weight=-1 is none: it must be "auto", a finite number of at least 0, or a schedule, ex2.Weight(...).
-    """
-    if isinstance(weight, Weight):
-        return weight
-    try:
-        return Weight(start=weight)  # type: ignore[arg-type]
-    except UsageError:
-        raise UsageError(
-            f'weight={weight!r} is none: it must be "auto", a finite number of at least 0, or a schedule, ex2.Weight(...).'
-        ) from None
 
 
 def reported(metrics: dict[str, float]) -> dict[str, float]:
     """What a shaper reports, under the names that all adapters have: `bonus/` is often taken there."""
     return {f"exploration/{name.removeprefix('bonus/')}": value for name, value in metrics.items()}
-
-
-def check_training(centre: str, total_steps: int | None, gamma: float = 1.0) -> None:
-    """Refuses what is no centre, no length of a training or no discount."""
-    if centre not in CENTRES:
-        raise unknown("centre", centre, CENTRES)
-    if not (isinstance(gamma, Real) and 0.0 <= gamma <= 1.0):
-        raise UsageError(f"gamma={gamma!r} must be the agent's discount, a number from 0 to 1.")
-    if total_steps is not None and not (isinstance(total_steps, Integral) and total_steps > 0):
-        raise UsageError(f"total_steps={total_steps!r} must be the steps of the whole training, a whole number of at least 1.")
-
-
-def check_gather(gather: int) -> None:
-    if not isinstance(gather, Integral) or isinstance(gather, bool) or gather < 1:
-        raise UsageError(f"gather={gather!r} must be a whole number of at least 1: the transitions that a fit waits for.")
-
-
-def check_length(weight: Weight, total_steps: int | None) -> None:
-    """Refuses a weight that falls over nobody knows how many steps."""
-    if total_steps is None and (weight.auto or weight.schedule != "constant"):
-        raise UsageError(
-            "The weight falls as the training goes on, and how long that is was not said: "
-            "pass total_steps=..., or a constant number as weight."
-        )
-
-
-def check_choices(weight: float | str | Weight, scaled: bool, gather: int, **flags: bool) -> Weight:
-    """Refuses what no training can begin with, before there are spaces; returns the weight."""
-    check_gather(gather)
-    for name, flag in ({"scaled": scaled} | flags).items():
-        if not isinstance(flag, bool):
-            raise UsageError(f"{name}={flag!r} must be True or False.")
-    found = as_weight(weight)
-    check_scaled(found, scaled)
-    return found
-
-
-def check_state(state: Mapping[str, Any], bonus: Bonus) -> None:
-    """Refuses a state of no bonus, or of another one, or of one with other settings."""
-    if "bonus" not in state or "shaper" not in state:
-        raise UsageError(
-            f"The state holds no bonus, only {', '.join(map(str, state)) or 'nothing'}: save it with state_dict()."
-        )
-    if (name := state.get("name", name_of(bonus))) != name_of(bonus):
-        raise UsageError(
-            f"The state is of the bonus {name!r}, and this one is {name_of(bonus)!r}: build the one that was saved."
-        )
-    own = bonus.settings.as_dict()
-    for name, value in state.get("settings", {}).items():
-        if value != (now := _listed(own.get(name))):
-            raise UsageError(
-                f"The state is of a bonus with {name}={value!r}, and this one has {name}={now!r}: build the one that was saved."
-            )
-
-
-def _listed(value: Any) -> Any:
-    """A setting as a file gives it back: tuples as lists."""
-    if isinstance(value, Mapping):
-        return {key: _listed(one) for key, one in value.items()}
-    return [_listed(one) for one in value] if isinstance(value, tuple | list) else value
-
-
-def seems_finite(values: Any) -> bool:
-    """Whether arrays hold finite numbers only, by the quickest test: squares that are too large make it False as well.
-
-    >>> seems_finite(np.ones(3)), seems_finite(np.array([1.0, np.nan]))
-    (True, False)
-    """
-    if isinstance(values, np.ndarray):
-        return values.dtype.kind != "f" or math.isfinite(np.vdot(values, values))
-    if isinstance(values, Mapping | tuple):
-        return all(map(seems_finite, values.values() if isinstance(values, Mapping) else values))
-    return True  # what a function of somebody else's makes is looked at by the bonus
 
 
 class Explorer:
@@ -219,9 +128,13 @@ class Explorer:
     @property
     def progress(self) -> float:
         """The share of the training that is done."""
-        if not self.total_steps and not self.shaper.weight.auto:
-            check_length(self.shaper.weight, None)
+        self.check_length()
         return min(self.steps / self.total_steps, 1.0) if self.total_steps else 0.0
+
+    def check_length(self) -> None:
+        """Refuses a schedule that falls over nobody knows how many steps; "auto" then falls with what is known alone."""
+        if not self.shaper.weight.auto:
+            check_length(self.shaper.weight, self.total_steps)
 
     @property
     def unit(self) -> float:
@@ -233,7 +146,7 @@ class Explorer:
         """The transitions of the last rollout."""
         if not self._latest:
             raise UsageError("There was no rollout yet: its transitions are here after Explorer.rollout.")
-        return _batch(self._latest)
+        return batch_of(self._latest)
 
     @property
     def begun(self) -> bool:
@@ -346,7 +259,7 @@ class Explorer:
         """Observations [N, ...] as the bonus sees them, with those that these environments' episodes ended with."""
         after = mapped(np.array, after)
         for index, final in finals.items():
-            _put(after, index, self.view(mapped(lambda values: np.asarray(values)[None], final)))
+            put(after, index, self.view(mapped(lambda values: np.asarray(values)[None], final)))
         return after
 
     def rollout(self) -> Shaped:
@@ -354,7 +267,7 @@ class Explorer:
         self._latest = self._rows[self._told :]
         if not self._latest:
             raise UsageError("There is no step to learn from: call Explorer.step after each step of the environments.")
-        rewards = self.rewards = np.array([row[-1] for row in self._latest])
+        rewards = self.rewards = rewards_of(self._latest)
         whole = self._learn(rewards, counted=rewards.size >= self.gather and not self._told)
         if whole is not None:
             return Shaped(self.shaper.last["heard"] * rewards, whole.bonuses[-len(rewards) :], self.metrics)
@@ -372,7 +285,7 @@ class Explorer:
         if not self._rows and rewards.size >= self.gather:
             if anew:
                 self.shaper.restart()
-            self.steps += int(batch.mask.sum())
+            self.steps += rewards.size
             shaped = self._fit(batch, np.array(rewards), progress, counted=True)
             return Shaped(shaped.rewards, shaped.bonuses, self.metrics)
         self.begin()
@@ -384,14 +297,12 @@ class Explorer:
         fields = [mapped(lambda values: values.numpy().copy(), field) for field in vars(batch).values()]  # memory is used again
         for index, row in enumerate(np.array(rewards)):
             self._rows.append((*(mapped(itemgetter(index), field) for field in fields), row))
-        shaped = self.rollout()
-        self.steps -= int((~batch.mask).sum())  # nobody took those
-        return shaped
+        return self.rollout()
 
     def learn(self) -> None:
         """Fits the bonus to the steps since the last fit, if they are enough; for who rates later."""
         if self.running:
-            self._learn(np.array([row[-1] for row in self._rows[self._told :]]), counted=False)
+            self._learn(rewards_of(self._rows[self._told :]), counted=False)
 
     def _learn(self, rewards: Array, counted: bool) -> Shaped | None:
         """Takes the rows that are new, with these rewards; fits the bonus to all, if they are enough or say something new.
@@ -401,7 +312,7 @@ class Explorer:
         if not seems_finite(rewards):
             self._check_rewards(rewards, np.array([row[5] for row in self._rows[told:]]))
         if len(self._rows[0][-1]) != width:  # there were more environments, or fewer
-            self._fit(_batch(self._rows[:told], self._seams), _rewards(self._rows[:told]), progress, counted=False)
+            self._fit(batch_of(self._rows[:told], self._seams), rewards_of(self._rows[:told]), progress, counted=False)
             self._rows, self._seams, told = self._rows[told:], [], 0
         self._told = len(self._rows)
         self.steps += rewards.size
@@ -413,13 +324,13 @@ class Explorer:
                 return None
         rows, seams = self._rows, self._seams
         self._rows, self._seams, self._told, self._news = [], [], 0, False
-        return self._fit(_batch(rows, seams), _rewards(rows), progress, counted)
+        return self._fit(batch_of(rows, seams), rewards_of(rows), progress, counted)
 
     def _fit(self, batch: Batch, rewards: Array, progress: float, counted: bool) -> Shaped:
         """Shows steps to the bonus."""
         if self._last is not None:
             others, first = len(self._last[1]) != rewards.shape[1], mapped(lambda values: values[0].numpy(), batch.obs)
-            if others or (_apart(self._last[0], first, rewards[0].shape) & ~self._last[1]).any():
+            if others or (apart(self._last[0], first, rewards[0].shape) & ~self._last[1]).any():
                 self.shaper.restart()  # environments were reset in between, or are others
         ended = (batch.terminated | batch.truncated | ~batch.mask)[-1].numpy().copy()
         self._last = mapped(lambda values: values[-1].numpy().copy(), batch.next_obs), ended
@@ -451,20 +362,21 @@ class Explorer:
             return False
         if max(max(rewards), -min(rewards)) > shaper.reward_scale.largest:
             return True
-        return not shaper.telling and (any(one != shaper.only for one in rewards) or terminated())
+        heard = shaper.heard
+        return not heard.telling and (any(one != heard.only for one in rewards) or terminated())
 
     def state_dict(self) -> dict[str, Any]:
         """All that later answers depend on."""
         return {
             "name": name_of(self.bonus),
-            "settings": _listed(self.bonus.settings.as_dict()),
+            "settings": listed(self.bonus.settings.as_dict()),
             "bonus": self.bonus.state_dict(),
             "shaper": self.shaper.state_dict(),
-            "rows": _tensors(_stacked(self._rows)) if self._rows else None,
+            "rows": tensors_of(stacked(self._rows)) if self._rows else None,
             "counts": {"steps": self.steps, "told": self._told, "news": self._news, "seams": list(self._seams)},
             "metrics": dict(self.metrics),
-            "ended": _tensors(self._ended),
-            "last_step": _tensors(self._last),
+            "ended": tensors_of(self._ended),
+            "last_step": tensors_of(self._last),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -472,69 +384,10 @@ class Explorer:
         check_state(state, self.bonus)
         self.bonus.load_state_dict(state["bonus"])
         self.shaper.load_state_dict(state["shaper"])
-        rows, counts = _arrays(state["rows"]), state["counts"]
+        rows, counts = arrays_of(state["rows"]), state["counts"]
         held = range(0 if rows is None else len(rows[-1]))
         self._rows = [tuple(mapped(itemgetter(step), field) for field in rows) for step in held]
         self.steps, self._told, self._news = int(counts["steps"]), int(counts["told"]), bool(counts["news"])
-        self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), _arrays(state["ended"])
-        self._last = _arrays(state["last_step"])
+        self._seams, self.metrics, self._ended = list(counts["seams"]), dict(state["metrics"]), arrays_of(state["ended"])
+        self._last = arrays_of(state["last_step"])
         self._all = None if self._ended is None else np.ones(self._ended.shape, bool)
-
-
-Row = tuple[Any, ...]
-"""One step [N, ...]: observations, actions, next observations, terminated, truncated, mask, rewards."""
-
-
-def _tensors(values: Any) -> Any:
-    """What is saved, as tensors, which PyTorch loads without trusting a file."""
-    return None if values is None else mapped(lambda array: torch.from_numpy(np.ascontiguousarray(array)), values)
-
-
-def _arrays(values: Any) -> Any:
-    """What was saved, as arrays; some write tuples as lists."""
-    if isinstance(values, list):
-        values = tuple(values)
-    if isinstance(values, tuple):
-        return tuple(map(_arrays, values))
-    if isinstance(values, Mapping):
-        return {key: _arrays(value) for key, value in values.items()}
-    return values.numpy(force=True).copy() if isinstance(values, torch.Tensor) else values
-
-
-def _rewards(rows: Sequence[Row]) -> Array:
-    return np.array([row[-1] for row in rows])
-
-
-def _batch(rows: Sequence[Row], seams: Sequence[int] = ()) -> Batch:
-    """Steps as transitions. Where one of the `seams` does not begin where the step before ended, an episode was cut."""
-    before, action, after, terminated, truncated, mask, _ = _stacked(rows)
-    places = np.array(sorted({seam for seam in seams if 0 < seam < len(rows)}), int)
-    if len(places):
-        apart = _apart(mapped(itemgetter(places - 1), after), mapped(itemgetter(places), before), mask[places].shape)
-        truncated[places - 1] |= apart & ~terminated[places - 1]
-    return Batch.of(before, action, after, terminated, truncated, mask)
-
-
-def _apart(after: Any, before: Any, shape: tuple[int, ...]) -> Array:
-    """Where observations of one step do not end where those of the next begin, in leading dimensions of this shape."""
-    pairs = zip(leaves(after), leaves(before), strict=True)
-    found: Array = np.any([(one != other).reshape(*shape, -1).any(-1) for one, other in pairs], axis=0)
-    return found
-
-
-def _stacked(parts: Sequence[Any]) -> Any:
-    """Arrays [N, ...] of several steps as [T, N, ...]; dicts and tuples part by part."""
-    first = parts[0]
-    if isinstance(first, Mapping):
-        return {key: _stacked([part[key] for part in parts]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_stacked(some) for some in zip(*parts, strict=True))
-    return np.concatenate(parts).reshape(len(parts), *first.shape)  # np.stack takes three times as long
-
-
-def _put(into: Any, index: int, one: Any) -> None:
-    """Writes one observation, [1, ...], at an index of several."""
-    for key in into if isinstance(into, Mapping) else range(len(into)) if isinstance(into, tuple) else ():
-        _put(into[key], index, one[key])
-    if isinstance(into, np.ndarray):
-        into[index] = one[0]

@@ -43,6 +43,7 @@ from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.episodic import EpisodicCounts
 from ex2.errors import UsageError, unknown
+from ex2.rewards import Rewards
 from ex2.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -55,11 +56,9 @@ SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
 GUIDED = 0.03  # the same where rewards guide by themselves
-SAME = 1e-3  # of rewards' mean size, by which two that count as the same may differ
 LATEST = 0.5  # of the transitions so far, after which those before count half in sigma_B
 SHORTEST = 4_000  # transitions, if that is more
 RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
-TALLIES = ("changes", "paid", "pairs", "size", "count")  # of rewards, by a `Shaper`
 ROUNDING = 1e-6  # deviation, as a share of the largest number, below which all are the same
 
 
@@ -235,13 +234,8 @@ class Shaper:
         self.reward_scale, self.bonus_scale = Scale(gamma), Scale(gamma, forgets=True)
         self.counts = EpisodicCounts() if episode_counts else None
         self.last = {"heard": 1.0, "factor": 0.0, "centre": 0.0}  # what rewards and scores, less a centre, were multiplied by
-        self.only: float | None = None  # the reward that every step has had so far
-        self.highest = self.lowest = 0.0  # of all rewards, and 0
-        # Of steps with one before: those of another reward, those paid, all; then the size of all rewards, and their number.
-        self.changes = self.paid = self.pairs = self.size = self.count = 0.0
-        self.latest: tuple[Array, Array] | None = None  # the rewards of the latest step [N], and which happened
+        self.heard = Rewards()
         self.progress = 0.0  # the share of the training that was done before the last batch
-        self.telling = False  # whether rewards say anything: another one was seen, or an episode has terminated
 
     def __call__(self, batch: Batch, rewards: Array, progress: float, counted: bool = True) -> Shaped:
         """Rewards [T, N] of a batch; `progress` is the share of the training that was done before it. What recurs within an
@@ -258,18 +252,18 @@ class Shaper:
         scores = centred(raw, batch.mask, self.centre).numpy()
         scores[np.abs(scores) <= ROUNDING * float(raw.abs().max())] = 0.0  # all the same, but for rounding
         self.progress = min(progress, 1.0)
-        self._listen(rewards, mask, bool((batch.terminated & batch.mask).any()))
+        self.heard.listen(rewards, mask, bool((batch.terminated & batch.mask).any()))
         self.reward_scale.update(rewards, mask, ends)
         if scores.any():  # there is no bonus before enough was seen
             self.bonus_scale.update(scores, mask, ends if self.episodic else None)
         unit = self.unit if self.weight.auto else 1.0
-        beta = self.weight.at(self.progress, GUIDED if self.guided else SHARE)
+        beta = self.weight.at(self.progress, GUIDED if self.heard.guiding else SHARE)
         factor = beta / (self.bonus_scale.deviation or math.inf) if self.scaled else beta
         metrics = {"mean": float(raw.mean()), "std": float(raw.std(unbiased=False)), "weight": factor * unit} | fitted
         metrics |= {"scale": self.bonus_scale.deviation, "reward_scale": self.reward_scale.deviation}
         metrics["seconds"] = time.perf_counter() - started
         reported = {f"bonus/{name}": value for name, value in metrics.items()}
-        heard = 0.0 if self.weight.auto and not self.telling and scores.any() else 1.0 / unit
+        heard = 0.0 if self.weight.auto and not self.heard.telling and scores.any() else 1.0 / unit
         self.last = {"heard": heard, "factor": factor, "centre": middle(raw, batch.mask, self.centre).item()}
         return Shaped(heard * rewards, (factor * scores).astype(np.float32), reported)
 
@@ -293,50 +287,25 @@ class Shaper:
         bonuses = np.where(batch.mask.numpy(), factor * scores, 0.0).astype(np.float32)
         return Shaped(heard * rewards, bonuses, {})
 
-    def _listen(self, rewards: Array, mask: Array, terminated: bool) -> None:
-        real = rewards[mask]
-        if self.only is None and len(real):
-            self.only = float(real[0])
-        self.telling = self.telling or terminated or bool((real != self.only).any())
-        self.highest, self.lowest = float(real.max(initial=self.highest)), float(real.min(initial=self.lowest))
-        self.size, self.count = self.size + float(np.abs(real).sum()), self.count + len(real)
-        if self.latest is not None and len(self.latest[0]) == len(rewards[0]):
-            rewards, mask = (np.concatenate([row[None], new]) for row, new in zip(self.latest, (rewards, mask), strict=True))
-        self.latest, pairs = (rewards[-1].copy(), mask[-1].copy()), mask[1:] & mask[:-1]
-        apart = np.abs(np.diff(rewards, axis=0)[pairs]) > SAME * self.size / max(self.count, 1.0)
-        self.changes, self.pairs = self.changes + int(apart.sum()), self.pairs + apart.size
-        self.paid += int((rewards[1:][pairs] > 0.0).sum())
-
-    @property
-    def guided(self) -> bool:
-        """Whether rewards guide by themselves: most steps have another than the step before, and some are paid something."""
-        return 2 * self.changes > self.pairs and 10 * self.paid > self.pairs
-
     @property
     def unit(self) -> float:
         """sigma_R."""
         if not self.reward_scale.deviation:
             return 1.0
         left = 1.0 - min(self.progress / self.weight.until, 1.0)  # of the bonus
-        both_signs = left * min(self.highest, -self.lowest)
+        both_signs = left * min(self.heard.highest, -self.heard.lowest)
         return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest, both_signs)
 
     def state_dict(self) -> dict[str, Any]:
         scales = {"rewards": self.reward_scale.state_dict(), "scores": self.bonus_scale.state_dict()}
         counts = None if self.counts is None else self.counts.state_dict()
-        told = {name: getattr(self, name) for name in ("only", "telling", "highest", "lowest", "progress", *TALLIES)}
-        latest = None if self.latest is None else [row.tolist() for row in self.latest]
-        return {**scales, **told, "counts": counts, "last": dict(self.last), "latest": latest}
+        own = {"counts": counts, "last": dict(self.last), "progress": self.progress}
+        return scales | self.heard.state_dict() | own
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reward_scale.load_state_dict(state["rewards"])
         self.bonus_scale.load_state_dict(state["scores"])
-        self.only, self.telling = state["only"], state["telling"]
-        self.highest, self.lowest = float(state["highest"]), float(state["lowest"])
-        for name in TALLIES:
-            setattr(self, name, float(state.get(name, 0.0)))  # are not in those of before
-        latest = state.get("latest")
-        self.latest = None if latest is None else (np.array(latest[0]), np.array(latest[1], bool))
+        self.heard.load_state_dict(state)
         self.progress = float(state.get("progress", 0.0))
         self.last = {name: float(value) for name, value in state["last"].items()}
         if state["counts"] is None:

@@ -104,6 +104,10 @@ def test_refusals_name_their_remedy():
         with_bonus(PPOConfig, weight=1.0)
     with pytest.raises(UsageError, match="no setting, here or of the bonus 'rnd', 'lr'"):
         with_bonus(PPOConfig(), "rnd", total_steps=10, lr=0.1)
+    with pytest.raises(UsageError, match="There is no setting, here or of the bonus 'rnd', 'see'"):
+        with_bonus(PPOConfig(), "rnd", total_steps=10, see="place")
+    with pytest.raises(UsageError, match="gather=0 must be"):
+        with_bonus(PPOConfig(), "rnd", total_steps=10, gather=0)
     with pytest.raises(UsageError, match="has a bonus already"):
         with_bonus(with_bonus(configured(), weight=1.0), "rnd", weight=1.0)
     with pytest.raises(UsageError, match="num_learners is 2"):

@@ -345,6 +345,25 @@ def test_other_environments_and_ends_that_are_written_over_off_policy(tmp_path):
     assert sum(batch.mask.numel() for batch in bonus.batches) == len(seen) == 490
 
 
+def test_after_a_reward_that_is_none_off_policy_goes_on():
+    """The step is named and forgotten; the next training has a sound environment."""
+
+    class Once(gymnasium.Wrapper):
+        bad = True
+
+        def step(self, action):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            bad, Once.bad = Once.bad and self.env.unwrapped.place == 1, Once.bad and self.env.unwrapped.place != 1
+            return obs, np.nan if bad else reward, terminated, truncated, info
+
+    agent = DQN("MlpPolicy", DummyVecEnv([lambda: Once(Corridor())]), learning_starts=10_000, seed=0, device="cpu")
+    callback = BonusCallback("histogram", weight=1.0, gather=50)
+    with pytest.raises(UsageError, match="The reward of environment 0 at step"):
+        agent.learn(100, callback=callback)
+    agent.learn(200, callback=callback, reset_num_timesteps=False)
+    assert callback.metrics["exploration/std"] >= 0.0
+
+
 class Broken(BaseCallback):
     """Ends a training as Ctrl-C does."""
 

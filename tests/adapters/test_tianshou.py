@@ -278,6 +278,8 @@ def test_refusals_name_their_remedy():
     buffer = collected(agent)
     with pytest.raises(UsageError, match="pass total_steps="):
         update(agent, buffer)
+    with pytest.raises(UsageError, match=r"see= is not for this library: .*entries="):
+        BonusOnPolicyWrapper(algorithm(PPO), see="place")
     with pytest.raises(UsageError, match="gather=0 must be"):
         BonusOffPolicyWrapper(algorithm(DQN), gather=0)
     with pytest.raises(UsageError, match="did you mean 'median'"):

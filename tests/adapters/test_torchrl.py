@@ -198,6 +198,8 @@ def test_refusals_name_their_remedy():
     env = corridors()
     with pytest.raises(UsageError, match=r"no observation 'pixels': pass in_keys=.*observation"):
         BonusTransform(env, in_keys=["pixels"], total_steps=10)
+    with pytest.raises(UsageError, match=r"see= is not for this library: .*in_keys="):
+        BonusTransform(env, see="observation", total_steps=10)
     with pytest.raises(UsageError, match=r"takes TorchRL's environment, GymEnv\(\.\.\.\), first, not str"):
         BonusTransform("rnd", total_steps=10)
     with pytest.raises(UsageError, match="pass total_steps="):

@@ -24,7 +24,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from ex2.batch import mapped
 from ex2.bonus import Bonus
 from ex2.errors import UsageError
-from ex2.explorer import Explorer, check_length
+from ex2.explorer import Explorer
 from ex2.shaping import Weight
 from ex2.view import copied
 
@@ -50,7 +50,7 @@ class BonusVectorWrapper(VectorWrapper):
         check_once(env)
         super().__init__(env)
         self.explorer = Explorer.of(env, bonus, weight, **settings)
-        check_falls(self.explorer)
+        self.explorer.check_length()
         self._before: Any = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -97,7 +97,7 @@ class BonusWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         gymnasium.Wrapper.__init__(self, env)
         mode = gymnasium.vector.AutoresetMode.NEXT_STEP
         self.explorer = Explorer(env.observation_space, env.action_space, bonus, weight, autoreset=mode, **settings)
-        check_falls(self.explorer)
+        self.explorer.check_length()
         self._before: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -125,12 +125,6 @@ def check_once(env: Any) -> None:
         if isinstance(env, BonusVectorWrapper | BonusWrapper):
             raise UsageError("The environments have a bonus already: wrap them once, 'kernel-exemplar+rnd' is two in one.")
         env = getattr(env, "env", None)
-
-
-def check_falls(explorer: Explorer) -> None:
-    """Refuses a schedule that falls over nobody knows how many steps; "auto" then falls with what is known alone."""
-    if not explorer.shaper.weight.auto:
-        check_length(explorer.shaper.weight, explorer.total_steps)
 
 
 def _one(observation: Any) -> Any:

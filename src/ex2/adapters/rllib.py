@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ex2.adapters.steps import check_seen, in_a_row
+from ex2.adapters.steps import in_a_row
 from ex2.arrays import Array
 from ex2.batch import mapped
 from ex2.bonus import Bonus, check_bonus
+from ex2.choices import GATHER, check_choices, check_length, check_training
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import GATHER, Explorer, check_choices, check_length, check_training
+from ex2.explorer import Explorer
 from ex2.shaping import AUTO, Weight
 
 try:
@@ -44,6 +45,10 @@ def with_bonus(
     weight: float | str | Weight = AUTO,
     *,
     total_steps: int | None = None,
+    centre: str = "median",
+    scaled: bool = True,
+    episode_counts: bool = True,
+    gather: int = GATHER,
     **settings: Any,
 ) -> AlgorithmConfig:
     """The configuration of a PPO that learns from a bonus as well; call it when all else is configured.
@@ -53,14 +58,12 @@ def with_bonus(
         bonus: a built bonus, or the name of one; the spaces then come from the episodes, the settings from `settings`.
         weight: beta, a number or a schedule; "auto" by default, which needs none (`ex2.shaping`).
         total_steps: environment steps of the whole training, over which the weight falls; RLlib does not say it.
-        settings: `centre`, `scaled`, `gather` and so on as of `ex2.Explorer`, and the settings of the bonus, `seed` (by default
-            the configuration's) and `device` among them.
+        centre, scaled, episode_counts, gather: as of `ex2.Explorer`.
+        settings: of the bonus, `seed` (by default the configuration's) and `device` among them.
     """
-    check_seen(settings, "say what the bonus sees by entries=..., or wrap the environment")
-    own = {name: settings[name] for name in ("centre", "scaled", "episodic", "episode_counts", "gather") if name in settings}
-    check_bonus(bonus, settings.keys() - own.keys(), Explorer.__init__)
-    check_training(own.pop("centre", "median"), total_steps)
-    beta = check_choices(weight, own.pop("scaled", True), own.pop("gather", GATHER), **own)
+    check_bonus(bonus, settings, with_bonus)
+    check_training(centre, total_steps)
+    beta = check_choices(weight, scaled, gather, episode_counts=episode_counts)
     if not isinstance(config, AlgorithmConfig):
         given = config.__name__ if isinstance(config, type) else type(config).__name__
         raise UsageError(f"with_bonus takes a configuration, PPOConfig(), not {given}.")
@@ -73,7 +76,8 @@ def with_bonus(
     if config.is_multi_agent:
         raise UsageError("The configuration is a multi-agent one: with_bonus takes one agent.")
     check_length(beta, total_steps)
-    options = {"bonus": bonus, "weight": weight, "total_steps": total_steps} | settings
+    options = {"bonus": bonus, "weight": weight, "total_steps": total_steps, "centre": centre, "scaled": scaled}
+    options |= {"episode_counts": episode_counts, "gather": gather} | settings
     if isinstance(bonus, str) and config.seed is not None:
         options.setdefault("seed", config.seed)
     kind = type(f"Bonus{base.__name__}", (BonusLearner, base), {"options": options})

@@ -14,8 +14,10 @@ import torch
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
 from ex2.bonus import Bonus, check_bonus, form_of
+from ex2.choices import GATHER, check_choices, check_training
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import GATHER, Explorer, check_choices, check_training, seems_finite
+from ex2.explorer import Explorer
+from ex2.rows import seems_finite
 from ex2.shaping import Weight
 from ex2.training.checkpoint import load, save
 from ex2.training.returns import Stream

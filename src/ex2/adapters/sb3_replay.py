@@ -28,7 +28,8 @@ from gymnasium import spaces
 from ex2.arrays import Array
 from ex2.batch import Batch, mapped
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import Explorer, seems_finite
+from ex2.explorer import Explorer
+from ex2.rows import seems_finite
 
 try:
     from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer

@@ -17,8 +17,9 @@ from ex2.adapters.steps import check_seen, in_a_row, side_by_side
 from ex2.arrays import Array
 from ex2.batch import Batch
 from ex2.bonus import Bonus
+from ex2.choices import check_gather, check_length
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import Explorer, check_gather, check_length
+from ex2.explorer import Explorer
 from ex2.shaping import Shaped, Weight
 
 try:
@@ -132,10 +133,7 @@ class BonusMixin:
     def shape(self, buffer: ReplayBuffer, batch: Any, indices: Array) -> Shaped:
         """Shows transitions of a buffer to the bonus, stretch behind stretch."""
         check_length(self.explorer.shaper.weight, self.explorer.total_steps)
-        transitions = self.transitions(buffer, batch, indices)
-        shaped = self.explorer.shape(transitions, batch.rew[:, None])
-        self.explorer.steps += int((~transitions.mask).sum())  # steps that were taken, whose next observations were not kept
-        return shaped
+        return self.explorer.shape(self.transitions(buffer, batch, indices), batch.rew[:, None])
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """That of the wrapped algorithm, with the bonus beside it."""

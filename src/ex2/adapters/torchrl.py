@@ -19,8 +19,9 @@ from torch import Tensor
 from ex2.adapters.steps import check_seen
 from ex2.batch import Batch
 from ex2.bonus import Bonus
+from ex2.choices import as_weight, check_length
 from ex2.errors import UsageError, missing_extra
-from ex2.explorer import Explorer, as_weight, check_length
+from ex2.explorer import Explorer
 from ex2.shaping import AUTO, Weight
 
 try:
@@ -104,6 +105,7 @@ class BonusTransform(Transform):  # type: ignore[misc]
         batch, numbers = self.transitions(tensordict), self.trajectories(tensordict)
         own, anew = tensordict.get(("next", "reward")), not self.goes_on(numbers)
         shaped = self.explorer.shape(batch, columns(own.squeeze(-1), tensordict).cpu().numpy(), anew)
+        self.explorer.steps -= int((~batch.mask).sum())  # padding is no steps
         split = ("collector", "mask") in tensordict.keys(True)
         self.running = None if numbers is None or split else torch.where(batch.terminated | batch.truncated, -1, numbers)[-1]
         changed = tensordict.copy()
