@@ -44,7 +44,7 @@ def test_a_factor_on_the_density_is_centred_away():
 
 def test_schedules():
     assert Weight(start=0.5).at(0.9) == 0.5
-    assert [Weight().at(progress) for progress in (0.0, 0.5, 1.0)] == [SHARE, SHARE / 2, 0.0]
+    assert [Weight().at(progress) for progress in (0.0, 0.5, 1.0)] == [SHARE, SHARE / 4, 0.0]
     fading = Weight(start=1.0, schedule="linear", end=0.2, until=0.5)
     assert [round(fading.at(x), 3) for x in (0.0, 0.25, 0.5, 1.0)] == [1.0, 0.6, 0.2, 0.2]
 
@@ -107,14 +107,14 @@ def test_the_automatic_weight_is_what_its_formula_says():
         rewards, scores, ends = streams(seed)
         shaped = one(scored(scores, ends), rewards, progress)
         both_signs = max(min(rewards.max(), -rewards.min()), both_signs)
-        floors = RAREST * one.reward_scale.largest, (1.0 - progress) * both_signs
+        floors = RAREST * one.reward_scale.largest, (1.0 - progress) ** 2 * both_signs
         assert one.unit == pytest.approx(max(one.reward_scale.deviation, *floors))
         middle = np.sort(np.float32(scores).ravel())[(scores.size - 1) // 2]
         assert np.allclose(shaped.rewards, rewards / one.unit)
-        expected = SHARE * (1.0 - progress) * (scores - middle) / one.bonus_scale.deviation
+        expected = SHARE * (1.0 - progress) ** 2 * (scores - middle) / one.bonus_scale.deviation
         assert np.allclose(shaped.bonuses, expected, atol=1e-5)
         told = shaped.metrics["bonus/weight"]  # of a score, in units of the reward
-        assert told == pytest.approx(SHARE * (1.0 - progress) * one.unit / one.bonus_scale.deviation)
+        assert told == pytest.approx(SHARE * (1.0 - progress) ** 2 * one.unit / one.bonus_scale.deviation)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ weight beta live here only; the loop and every adapter have a `Shaper`.
 **The weight "auto"**, the default. Scores of different bonuses deviate by 0.001 to 100, rewards by anything, so neither says
 what a good beta is. The agent learns from
 
-    R / sigma_R  +  c (1 - t) (f(p) / sqrt(n) - centre) / sigma_B
+    R / sigma_R  +  c (1 - t)^2 (f(p) / sqrt(n) - centre) / sigma_B
 
 with c = 0.3, or 0.03 where rewards guide by themselves, sigma_R and sigma_B the deviations of the discounted sums of rewards
 and of centred scores, n how often the agent has been at the place since its episode began (`ex2.episodic`; 1 for bonuses
 without a metric), and t the share of the training that was done before the batch. So both are on the scale of their own
 returns, whatever their units. sigma_R is of all rewards so far, and at least a tenth of the largest return seen, so that a
 first, rare find comes to 10 where the bonus's returns deviate by 0.3, and not to thousands; where returns never varied, it is
-1. Where rewards come with either sign, it is at least 1 - t of the largest that has come with both: a find that could as well
-have been a loss says little at first, and at 10 such finds would be all that the agent hears; what is left of the bonus later
+1. Where rewards come with either sign, it is at least (1 - t)^2 of the largest that has come with both: a find that could as
+well have been a loss says little at first, and at 10 such finds would be all that the agent hears; what is left of the bonus later
 must not drown what tells them apart. sigma_B is that of the latest part of the training, about half of it: at first everything
 is new, and measured against that nothing would be for long. Scores that fade faster than the training grows old fade against
 it, and when the training ends, the bonus is gone.
@@ -130,10 +130,15 @@ class Weight(Settings):
 
     def at(self, progress: float, share: float = SHARE) -> float:
         """The weight; of "auto", what is left of the share."""
-        done = min(progress / self.until, 1.0)
         if self.start == AUTO:
-            return share * (1.0 - done)
+            return share * self.left(progress)
+        done = min(progress / self.until, 1.0)
         return float(self.start) + (self.end - float(self.start)) * (done if self.schedule == "linear" else 0.0)
+
+    def left(self, progress: float) -> float:
+        """(1 - t)^2: what is left of the weight "auto". It goes faster than it comes to an end, so that an agent has the last
+        third of a training to perfect what it has found."""
+        return (1.0 - min(progress / self.until, 1.0)) ** 2
 
 
 def discounted(values: Array, discount: float, ends: Array | None = None) -> Array:
@@ -292,8 +297,7 @@ class Shaper:
         """sigma_R."""
         if not self.reward_scale.deviation:
             return 1.0
-        left = 1.0 - min(self.progress / self.weight.until, 1.0)  # of the bonus
-        both_signs = left * min(self.heard.highest, -self.heard.lowest)
+        both_signs = self.weight.left(self.progress) * min(self.heard.highest, -self.heard.lowest)
         return max(self.reward_scale.deviation, RAREST * self.reward_scale.largest, both_signs)
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 The buffer holds the environment's own rewards. A transition that is drawn is rated by the bonus as it is then, so what was new
 once and is familiar now has lost its bonus:
 
-    r' = R / sigma_R  +  c (1 - t) (f(p_now(s)) - centre) / sigma_B
+    r' = R / sigma_R  +  c (1 - t)^2 (f(p_now(s)) - centre) / sigma_B
 
 with the weight "auto"; with a number, R + beta (f(p_now(s)) - centre) / sigma_B. The bonus is fitted to transitions as they
 arrive, at the end of the rollout that completes a thousand (`ex2.explorer`). sigma_R and sigma_B are of the discounted sums

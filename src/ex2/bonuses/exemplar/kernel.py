@@ -160,6 +160,11 @@ def rank_correlation(one: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelExemplarSettings(DensitySettings):
+    count_offset: float = setting(
+        1.0,
+        'added to the visits, for the form "sqrt-count": what was never seen pays 1, and not ten times what was seen once',
+        least=0.0,
+    )
     state_noise: float | Literal["auto"] = setting(
         AUTO, 'the kernel\'s width, in deviations of what was seen; "auto" chooses it from the data', above=0.0
     )
