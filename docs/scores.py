@@ -72,12 +72,14 @@ def headline() -> str:
         "\n\nThe default bonus with nothing chosen, seeds that nothing was chosen on, the mean return of the last 20 episodes. "
         "By `ex2 sweep experiments/default.toml`, `ex2 sweep experiments/gather.toml` and `python benchmarks/defaults.py "
         "strangers` ([data](results/default/scores.csv), [gather](results/gather/scores.csv), "
-        "[strangers](results/strangers/scores.csv)); runs with settings of before: [what was tried](docs/experiments/index.md)."
+        "[strangers](results/strangers/scores.csv)); SwimmerGather and MiniGrid ran with a bonus that fades as 1 - t, as it was "
+        "[before](docs/experiments/weight-auto.md#finds-that-are-lost-and-spikes); runs with settings of before: [what was "
+        "tried](docs/experiments/index.md)."
     )
     return table(header, lines) + note
 
 
-def solved(folder: str, name: str, *only: str) -> str:
+def solved(folder: str, name: str = "", *only: str) -> str:
     """Task x arm: how many were solved, their mean, and when for the first time. `only`: tasks."""
     every = scores_of(folder)
     every = every.sort_values("task", key=lambda tasks: tasks.map(list(tasks.unique()).index), kind="stable")
@@ -95,7 +97,7 @@ def solved(folder: str, name: str, *only: str) -> str:
 
 def cheetah_bonuses() -> str:
     """All bonuses on the cheetah; trials that were cut off are counted apart."""
-    every = pd.concat([scores_of("default"), scores_of("cheetah-bonuses")])
+    every = pd.concat([scores_of("earlier/default-linear"), scores_of("cheetah-bonuses")])
     every = every[every["task"] == "cheetah"]
     lines = []
     for arm, rows in sorted(every.groupby("arm"), key=lambda pair: -pair[1]["score"].mean()):

@@ -248,7 +248,7 @@ def test_the_weight_falls_over_the_whole_training():
         steps(told, 50, seed=seed)
         told.rollout()
         weights.append(told.metrics["exploration/weight"] * told.metrics["exploration/scale"])
-    assert np.allclose(weights[1:], [0.225, 0.15, 0.075], atol=1e-6)
+    assert np.allclose(weights[1:], [0.16875, 0.075, 0.01875], atol=1e-6)
     assert told.progress == 1.0
 
 

@@ -85,7 +85,8 @@ def probe(at: float, step: float = 0.0, scale: float = 1.0) -> Batch:
 
 
 def after_walk(name: str, count: int = 60, **kind) -> Bonus:
-    bonus = make_bonus(name, UNBOUNDED, CONTINUOUS, **({"steps": 5} if name == "vime" else {}))
+    settings = {"vime": {"steps": 5}, "kernel-exemplar": {"count_offset": 0.0}}  # counts, however few visits they are
+    bonus = make_bonus(name, UNBOUNDED, CONTINUOUS, **settings.get(name, {}))
     for batch in walk(count, **kind):
         bonus.observe(batch)
     return bonus

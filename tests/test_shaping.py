@@ -153,7 +153,7 @@ def test_where_rewards_guide_by_themselves_the_bonus_is_a_tenth(kind, share):
     one(Batch.of(seen, np.zeros((STEPS, ENVS)), seen, mask=mask), rewards, 0.5)
     again.load_state_dict(one.state_dict())
     assert one.heard.guiding == again.heard.guiding == (share == GUIDED)
-    assert one.last["factor"] == pytest.approx(0.5 * share / one.bonus_scale.deviation)
+    assert one.last["factor"] == pytest.approx(0.25 * share / one.bonus_scale.deviation)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_rare_find_counts_less_where_losses_are_as_large(other, worth, later):
     again = shaper(gamma=0.0)
     again.load_state_dict(one.state_dict())
     assert again.unit == one.unit
-    shaped = one(scored(np.random.default_rng(1).random((400, 10)), np.zeros((400, 10), bool)), rewards, 0.75)
+    shaped = one(scored(np.random.default_rng(1).random((400, 10)), np.zeros((400, 10), bool)), rewards, 0.5)
     assert shaped.rewards[7, 3] == pytest.approx(later)
 
 

@@ -78,6 +78,13 @@ def test_what_nobody_visited_is_novel_and_the_farther_the_more():
     assert scores[-1] < 60  # below 0.01 visits by a logarithm
 
 
+def test_what_was_never_seen_pays_1_and_what_was_seen_pays_less_with_every_visit():
+    once, often, never = torch.tensor([[0.5, 0.0]]), torch.zeros(99, 2), torch.tensor([[0.0, 0.9]])
+    model = held(KernelExemplar(VECTOR, CONTINUOUS, state_noise=0.01, projection="none"), torch.cat([once, often]))
+    scores = model.score(places(torch.cat([never, once, often[:1]]))).flatten()
+    assert scores.tolist() == pytest.approx([1.0, 2**-0.5, 0.1], rel=0.02)
+
+
 def test_states_far_outside_are_told_apart_whatever_one_number_once_was():
     """One wild number in one batch, and states 0, 4 and 8 deviations out are still as new as they are."""
     model = make_bonus("kernel-exemplar", UNBOUNDED, CONTINUOUS, form="log")
