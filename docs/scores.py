@@ -72,7 +72,7 @@ def headline() -> str:
         "\n\nThe default bonus with nothing chosen, seeds that nothing was chosen on, the mean return of the last 20 episodes. "
         "By `ex2 sweep experiments/default.toml`, `ex2 sweep experiments/gather.toml` and `python benchmarks/defaults.py "
         "strangers` ([data](results/default/scores.csv), [gather](results/gather/scores.csv), "
-        "[strangers](results/strangers/scores.csv)); SwimmerGather and MiniGrid ran with a bonus that fades as 1 - t, as it was "
+        "[strangers](results/strangers/scores.csv)); SwimmerGather ran with a bonus that fades as 1 - t, as it was "
         "[before](docs/experiments/weight-auto.md#finds-that-are-lost-and-spikes); runs with settings of before: [what was "
         "tried](docs/experiments/index.md)."
     )

@@ -131,7 +131,7 @@ def test_the_automatic_weight_is_what_its_formula_says():
         ("a goal behind resets", SHARE),
     ],
 )
-def test_where_rewards_guide_by_themselves_the_bonus_is_a_tenth(kind, share):
+def test_where_rewards_guide_by_themselves_the_bonus_is_a_thirtieth(kind, share):
     random, mask = np.random.default_rng(0), np.ones((STEPS, ENVS), bool)
     rewards = np.zeros((STEPS, ENVS))
     if kind.startswith("-1"):

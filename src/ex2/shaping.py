@@ -6,7 +6,7 @@ what a good beta is. The agent learns from
 
     R / sigma_R  +  c (1 - t)^2 (f(p) / sqrt(n) - centre) / sigma_B
 
-with c = 0.3, or 0.03 where rewards guide by themselves, sigma_R and sigma_B the deviations of the discounted sums of rewards
+with c = 0.3, or 0.01 where rewards guide by themselves, sigma_R and sigma_B the deviations of the discounted sums of rewards
 and of centred scores, n how often the agent has been at the place since its episode began (`ex2.episodic`; 1 for bonuses
 without a metric), and t the share of the training that was done before the batch. So both are on the scale of their own
 returns, whatever their units. sigma_R is of all rewards so far, and at least a tenth of the largest return seen, so that a
@@ -55,7 +55,7 @@ FEWEST = 0.01  # visits that a state counts as at the least, so that a bonus sta
 SCHEDULES = ("constant", "linear")
 AUTO = "auto"
 SHARE = 0.3  # of the reward's deviation that the bonus's is, with the weight "auto", when a training begins
-GUIDED = 0.03  # the same where rewards guide by themselves
+GUIDED = 0.01  # the same where rewards guide by themselves
 LATEST = 0.5  # of the transitions so far, after which those before count half in sigma_B
 SHORTEST = 4_000  # transitions, if that is more
 RAREST = 0.1  # of the largest return, which the deviation of returns counts as at the least
