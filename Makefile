@@ -27,8 +27,8 @@ install: $(INSTALLED)
 
 demo: install
 	rm -rf runs/demo runs/demo-plain
-	$(BIN)/ex2 train sparse-maze --seed 0 --out runs/demo
-	$(BIN)/ex2 train sparse-maze --bonus none --seed 0 --out runs/demo-plain
+	$(BIN)/ex2 train sparse-maze --seed 1 --out runs/demo
+	$(BIN)/ex2 train sparse-maze --bonus none --seed 1 --out runs/demo-plain
 	$(BIN)/ex2 plot runs/demo
 	$(BIN)/ex2 plot runs/demo runs/demo-plain
 
