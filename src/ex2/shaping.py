@@ -11,11 +11,11 @@ and of centred scores, n how often the agent has been at the place since its epi
 without a metric), and t the share of the training that was done before the batch. So both are on the scale of their own
 returns, whatever their units. sigma_R is of all rewards so far, and at least a tenth of the largest return seen, so that a
 first, rare find comes to 10 where the bonus's returns deviate by 0.3, and not to thousands; where returns never varied, it is
-1. Where rewards come with either sign, it is at least (1 - t)^2 of the largest that has come with both: a find that could as
-well have been a loss says little at first, and at 10 such finds would be all that the agent hears; what is left of the bonus later
-must not drown what tells them apart. sigma_B is that of the latest part of the training, about half of it: at first everything
-is new, and measured against that nothing would be for long. Scores that fade faster than the training grows old fade against
-it, and when the training ends, the bonus is gone.
+1. Where rewards come with either sign, it is at least (1 - t)^2 of the largest that has come with both: a find that could
+as well have been a loss says little at first, and at 10 such finds would be all that the agent hears; what is left of the
+bonus later must not drown what tells them apart. sigma_B is that of the latest part of the training, about half of it: at
+first everything is new, and measured against that nothing would be for long. Scores that fade faster than the training
+grows old fade against it, and when the training ends, the bonus is gone.
 
 Rewards guide by themselves where, of all steps so far, more than half have another reward than the step before, and more than a
 tenth are paid something: speeds, gains of distance. What tells one action from the next is a small part there of what returns
