@@ -189,7 +189,7 @@ class KernelExemplar(DensityBonus):
     """The closed-form exemplar model as a bonus. p is relative to the kernel's peak, as everywhere: see `propositions`.
 
     A state that lies outside all kernels counts as 0.01 visits, and as less the farther out it lies, by a logarithm. The
-    bonus is 1 / sqrt(N + 1): where it was 10 for such a state, an update followed the few actions of the one agent that was there.
+    bonus is 1 / sqrt(N + 1): where it was 10 for such a state, an update followed the few actions of the one agent there.
     """
 
     Settings = KernelExemplarSettings
