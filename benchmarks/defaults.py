@@ -192,9 +192,11 @@ def main() -> None:
     options = parser.parse_args()
     run, known = KINDS.get(options.kind, (dense, DENSE))
     tasks = options.tasks or list(known)
+    if strange := set(tasks) - set(known):
+        parser.error(f"no such task of {options.kind}: {', '.join(sorted(strange))}; there are {', '.join(known)}")
     out = options.out or Path("results") / options.kind / "scores.csv"
     out.parent.mkdir(parents=True, exist_ok=True)
-    seeds = {task: options.seeds or SEEDS[options.kind].get(task, range(800, 805)) for task in tasks}
+    seeds = {task: options.seeds or SEEDS[options.kind][task] for task in tasks}
     jobs = [(task, bonus, seed) for task in tasks for seed in seeds[task] for bonus in options.bonuses]
     rows = pd.read_csv(out, dtype={"commit": str}).to_dict("records") if out.exists() else []
     if options.again:
